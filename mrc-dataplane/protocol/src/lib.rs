@@ -1,0 +1,1 @@
+//! The MRC state machines, without input or output.

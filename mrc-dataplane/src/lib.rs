@@ -1,0 +1,1 @@
+//! The MRC engine: ports, threads, rings and memory regions.

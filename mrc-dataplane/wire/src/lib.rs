@@ -1,0 +1,1 @@
+//! MRC packets: bytes to headers and back, ICRC and entropy values.

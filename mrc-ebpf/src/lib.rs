@@ -1,0 +1,1 @@
+//! The BPF programs of MRC and their typed loader.

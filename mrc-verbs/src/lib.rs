@@ -1,0 +1,1 @@
+//! The public face of MRC as software: Rust API.

@@ -1,0 +1,1 @@
+//! Multi-path fabrics in network namespaces on one machine.

@@ -1,0 +1,2 @@
+//! Decode MRC packets.
+fn main() {}

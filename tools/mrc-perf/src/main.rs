@@ -1,0 +1,2 @@
+//! Bandwidth and latency of MRC writes.
+fn main() {}

@@ -1,0 +1,1 @@
+//! MRC endpoints in a simulated network with virtual time.

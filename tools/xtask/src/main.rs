@@ -1,0 +1,2 @@
+//! The project's chores: set-up, demo, tests.
+fn main() {}
