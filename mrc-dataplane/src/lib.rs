@@ -1,1 +1,4 @@
 //! The MRC engine: ports, threads, rings and memory regions.
+
+pub mod neigh;
+pub mod port;
