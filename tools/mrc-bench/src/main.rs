@@ -1,0 +1,2 @@
+//! Speed of MRC as software beside bare AF_XDP loops in the same run.
+fn main() {}
