@@ -1,0 +1,3 @@
+//! Memory regions.
+mod copy;
+mod mapping;
