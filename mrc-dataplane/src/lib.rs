@@ -2,3 +2,5 @@
 
 pub mod neigh;
 pub mod port;
+pub mod region;
+pub mod ring;
