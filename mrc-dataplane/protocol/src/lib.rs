@@ -1,1 +1,34 @@
 //! The MRC state machines, without input or output.
+//!
+//! Time, randomness, packets and memory are arguments; nothing here knows an operating system. There are four families
+//! of methods and nothing else: getters; `handle_*` (something happened); `poll_*` (what should go out);
+//! `next_timeout()`. All memory of a [`Qp`] is allocated when it is made.
+
+#![no_std]
+
+extern crate alloc;
+
+#[cfg(test)]
+extern crate std;
+
+mod attr;
+mod bitmap;
+mod limit;
+mod path;
+mod qp;
+mod qpcc;
+mod rtt;
+mod time;
+mod work;
+
+pub use attr::{
+    EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
+};
+pub use path::{EvState, EvView, Reason};
+pub use qp::{Qp, QpState};
+pub use qpcc::{AckSample, Qpcc};
+pub use time::{Instant, Stall, ack_timeout_ns};
+pub use work::{
+    AccessError, Completion, CreateError, Cx, Disposition, Drop, Fragment, Memory, NoMemory, PostError, QpEvent, Queue,
+    SendRequest, StateError, Status, Transmit,
+};

@@ -1,0 +1,225 @@
+//! Checking ASSUMED_BAD paths with reliability probes: when, and how often (protocol.md §9.1, P22).
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use mrc_wire::PortSet;
+
+use super::{EvIndex, PathSet};
+use crate::time::{Instant, MS, SEC, earlier};
+
+/// Pace at which probes may go out while no data does.
+const IDLE_INTERVAL_NS: u64 = MS;
+/// Data packets that pay for one probe: 10 %.
+const PACKETS_PER_PROBE: u16 = 10;
+/// Probes that data may have paid for in advance.
+const PREPAID_PROBES: u16 = 8;
+
+/// One path's probing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Check {
+    due: Instant,
+    wait_ns: u64,
+    successes: u8,
+    in_flight: bool,
+}
+
+impl Check {
+    /// First 1 ms after the verdict.
+    pub(super) fn start(&mut self, now: Instant) {
+        *self = Self {
+            due: now + MS,
+            wait_ns: MS,
+            successes: 0,
+            in_flight: false,
+        };
+    }
+
+    /// Failed: twice as long, up to 1 s.
+    pub(super) fn back_off(&mut self, now: Instant) {
+        self.wait_ns = (self.wait_ns * 2).min(SEC);
+        *self = Self {
+            due: now + self.wait_ns,
+            wait_ns: self.wait_ns,
+            successes: 0,
+            in_flight: false,
+        };
+    }
+
+    /// Succeeded: the next follows as soon as the pace permits. How many in a row.
+    pub(super) fn succeed(&mut self, now: Instant) -> u8 {
+        *self = Self {
+            due: now,
+            wait_ns: MS,
+            successes: self.successes.saturating_add(1),
+            in_flight: false,
+        };
+        self.successes
+    }
+
+    pub(super) fn at_once(&mut self, now: Instant) {
+        *self = Self {
+            due: now,
+            wait_ns: MS,
+            in_flight: self.in_flight,
+            successes: 0,
+        };
+    }
+
+    /// When the next probe is due, unless one is in flight.
+    pub(super) fn due(&self) -> Option<Instant> {
+        (!self.in_flight).then_some(self.due)
+    }
+}
+
+/// The bad paths, and the pace of their probes.
+#[derive(Clone, Debug)]
+pub(super) struct Checks {
+    bad: Bits,
+    /// Due, and not yet sent.
+    ready: Bits,
+    /// No path that is not `ready` is due before.
+    next_due: Option<Instant>,
+    /// Data packets sent since, up to a limit.
+    paid_packets: u16,
+    /// When a probe may go that nobody paid for.
+    gate: Instant,
+    /// `gate`, if a probe waits for it.
+    gate_timer: Option<Instant>,
+}
+
+#[derive(Clone, Debug)]
+struct Bits(Box<[u64]>);
+
+impl Bits {
+    fn set(&mut self, index: EvIndex) {
+        self.0[usize::from(index) / 64] |= 1 << (index % 64);
+    }
+
+    fn clear(&mut self, index: EvIndex) {
+        self.0[usize::from(index) / 64] &= !(1 << (index % 64));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = EvIndex> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                let bit = rest.trailing_zeros();
+                rest &= rest.wrapping_sub(1);
+                (bit < 64).then_some((at * 64) as EvIndex + bit as EvIndex)
+            })
+        })
+    }
+}
+
+impl Checks {
+    pub(super) fn new(universe: usize) -> Self {
+        let bits = Bits(vec![0; universe.div_ceil(64)].into_boxed_slice());
+        Self {
+            bad: bits.clone(),
+            ready: bits,
+            next_due: None,
+            paid_packets: 0,
+            gate: Instant::ZERO,
+            gate_timer: None,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bad.0.fill(0);
+        self.ready.0.fill(0);
+        self.next_due = None;
+        self.gate_timer = None;
+        self.paid_packets = 0;
+    }
+
+    pub(super) fn bad(&self) -> impl Iterator<Item = EvIndex> + '_ {
+        self.bad.iter()
+    }
+
+    pub(super) fn add(&mut self, index: EvIndex, due: Option<Instant>) {
+        self.bad.set(index);
+        self.schedule(due);
+    }
+
+    pub(super) fn remove(&mut self, index: EvIndex) {
+        self.bad.clear(index);
+        self.ready.clear(index);
+    }
+
+    pub(super) fn schedule(&mut self, due: Option<Instant>) {
+        self.next_due = earlier(self.next_due, due);
+    }
+}
+
+impl PathSet {
+    /// A data packet went out: it pays a tenth of a probe.
+    pub(crate) fn pay_for_checks(&mut self) {
+        self.checks.paid_packets = (self.checks.paid_packets + 1).min(PACKETS_PER_PROBE * PREPAID_PROBES);
+    }
+
+    /// Finds the bad paths whose probe is due.
+    pub(crate) fn handle_check_timeout(&mut self, now: Instant) {
+        if self.checks.gate_timer.is_some_and(|at| at <= now) {
+            self.checks.gate_timer = None;
+        }
+        if self.checks.next_due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.checks.next_due = None;
+        for word in 0..self.checks.bad.0.len() {
+            let mut rest = self.checks.bad.0[word] & !self.checks.ready.0[word];
+            while rest != 0 {
+                let index = (word * 64) as EvIndex + rest.trailing_zeros() as EvIndex;
+                rest &= rest - 1;
+                let path = &self.paths[usize::from(index)];
+                match path.check.due() {
+                    // Port down: no probes (§8.2). Its return makes them due.
+                    _ if !self.usable.contains(path.entry.port) => {}
+                    Some(due) if due <= now => self.checks.ready.set(index),
+                    due => self.checks.schedule(due),
+                }
+            }
+        }
+        self.arm_gate(now);
+    }
+
+    /// A bad path to probe now, on a port with room.
+    pub(crate) fn poll_check(&mut self, room: PortSet, now: Instant) -> Option<EvIndex> {
+        if self.checks.ready.is_empty() {
+            return None;
+        }
+        let paid = self.checks.paid_packets >= PACKETS_PER_PROBE;
+        if !paid && self.checks.gate > now {
+            self.arm_gate(now);
+            return None;
+        }
+        let ports = room.intersection(self.usable);
+        let index = self
+            .checks
+            .ready
+            .iter()
+            .find(|&index| ports.contains(self.entry(index).port))?;
+        self.checks.ready.clear(index);
+        self.paths[usize::from(index)].check.in_flight = true;
+        if paid {
+            self.checks.paid_packets -= PACKETS_PER_PROBE;
+        }
+        self.checks.gate = now + IDLE_INTERVAL_NS;
+        self.arm_gate(now);
+        Some(index)
+    }
+
+    fn arm_gate(&mut self, now: Instant) {
+        let waits = self.checks.gate > now && !self.checks.ready.is_empty();
+        self.checks.gate_timer = waits.then_some(self.checks.gate);
+    }
+
+    pub(crate) fn next_check(&self) -> Option<Instant> {
+        earlier(self.checks.next_due, self.checks.gate_timer)
+    }
+}

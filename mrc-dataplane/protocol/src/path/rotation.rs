@@ -1,0 +1,194 @@
+//! The rotation over the active set, and the choice of a path for one packet (protocol.md §8.3).
+
+use alloc::vec::Vec;
+
+use mrc_wire::{PortNum, PortSet};
+
+use super::state::{Happening, Step};
+use super::{EvIndex, EvState, PathSet, Reason, below};
+use crate::time::{Instant, earlier};
+
+/// The active set in the order of its use.
+#[derive(Clone, Debug)]
+pub(super) struct Rotation {
+    order: Vec<EvIndex>,
+    cursor: usize,
+    passes: u16,
+    reshuffle_passes: u16,
+}
+
+impl Rotation {
+    pub(super) fn new(universe: usize, reshuffle_passes: u16) -> Self {
+        Self {
+            order: Vec::with_capacity(universe),
+            cursor: 0,
+            passes: 0,
+            reshuffle_passes: reshuffle_passes.max(1),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.order.clear();
+        self.cursor = 0;
+        self.passes = 0;
+    }
+
+    pub(super) fn replace(&mut self, slot: u16, index: EvIndex) {
+        self.order[usize::from(slot)] = index;
+    }
+
+    /// Takes the slot out. Returns the path that moved into it, if any.
+    pub(super) fn remove(&mut self, slot: u16) -> Option<EvIndex> {
+        self.order.swap_remove(usize::from(slot));
+        self.cursor = self.cursor.min(self.order.len());
+        self.order.get(usize::from(slot)).copied()
+    }
+
+    /// Puts a path into the slot. Returns the one that it displaced to the end, if any, and its new slot.
+    pub(super) fn insert(&mut self, slot: u16, index: EvIndex) -> Option<(EvIndex, u16)> {
+        let last = self.order.len();
+        self.order.push(index);
+        self.order.swap(usize::from(slot), last);
+        (usize::from(slot) != last).then(|| (self.order[last], last as u16))
+    }
+
+    /// The slot at the cursor, which moves on. Whether a number of passes is complete.
+    fn step(&mut self) -> (EvIndex, bool) {
+        if self.cursor >= self.order.len() {
+            self.cursor = 0;
+        }
+        let index = self.order[self.cursor];
+        self.cursor += 1;
+        let mut stale = false;
+        if self.cursor == self.order.len() {
+            self.passes += 1;
+            stale = self.passes >= self.reshuffle_passes;
+        }
+        (index, stale)
+    }
+}
+
+/// What a choice came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// This path.
+    Path(EvIndex),
+    /// None now: wait for room on a port, for feedback, or until this time.
+    Wait(Option<Instant>),
+}
+
+impl PathSet {
+    /// Draws a new order, so that queue pairs do not march in step (MRC 1.0 §9.3.1).
+    pub(super) fn shuffle(&mut self) {
+        let order = &mut self.rotation.order;
+        for at in (1..order.len()).rev() {
+            order.swap(at, below(&mut self.rng, at + 1));
+        }
+        for (slot, &index) in order.iter().enumerate() {
+            self.paths[usize::from(index)].slot = Some(slot as u16);
+        }
+        self.rotation.passes = 0;
+        self.rotation.cursor = 0;
+    }
+
+    /// The path of the next data packet, on a port with room (MRC 1.0 §9.3.1, §11.2.2). `avoid`: the path that lost the
+    /// packet before.
+    pub(crate) fn select(&mut self, room: PortSet, avoid: Option<EvIndex>, now: Instant, rtt_ns: u64) -> Choice {
+        let ports = room.intersection(self.usable);
+        if ports.intersection(self.active_ports).is_empty() {
+            return Choice::Wait(None);
+        }
+        let mut restored = None;
+        let mut avoided = None;
+        let mut wait = None;
+        for _ in 0..self.rotation.len() {
+            let (index, stale) = self.rotation.step();
+            let path = &self.paths[usize::from(index)];
+            let (port, state, floor) = (path.entry.port, path.state, path.floor);
+            let step = state.on(Happening::Turn);
+            if !ports.contains(port) {
+                // Rule 1: pass over, change nothing.
+            } else if let Some(from) = floor
+                && from > now
+            {
+                // P23: once per round trip.
+                wait = earlier(wait, Some(from));
+            } else if step == Step::Use && Some(index) == avoid {
+                avoided = avoided.or(avoid);
+            } else if step == Step::Use {
+                if stale {
+                    self.shuffle();
+                }
+                return self.chosen(index, now, rtt_ns);
+            } else if step == Step::LoseTurn && restored.is_none() {
+                // Rule 3: this is the turn that it loses.
+                self.handle_one(index, Happening::Turn, Reason::Turn, now, rtt_ns);
+                restored = Some(index);
+            }
+            if stale {
+                self.shuffle();
+            }
+        }
+        // Rule 4.
+        match restored.filter(|&index| Some(index) != avoid).or(avoided).or(restored) {
+            Some(index) => self.chosen(index, now, rtt_ns),
+            None => Choice::Wait(wait),
+        }
+    }
+
+    fn chosen(&mut self, index: EvIndex, now: Instant, rtt_ns: u64) -> Choice {
+        let path = &mut self.paths[usize::from(index)];
+        if path.floor.is_some() {
+            path.floor = Some(now + rtt_ns.max(1));
+        }
+        Choice::Path(index)
+    }
+
+    /// Deadlock guard (P23): the ASSUMED_BAD path on a port with room that was blamed longest ago.
+    pub(crate) fn least_recently_blamed(&mut self, room: PortSet, now: Instant) -> Option<EvIndex> {
+        let ports = room.intersection(self.usable);
+        let index = self
+            .checks
+            .bad()
+            .filter(|&index| {
+                let path = &self.paths[usize::from(index)];
+                path.state == EvState::AssumedBad && ports.contains(path.entry.port)
+            })
+            .min_by_key(|&index| self.paths[usize::from(index)].blamed_at)?;
+        // The next call takes another one.
+        self.paths[usize::from(index)].blamed_at = now;
+        Some(index)
+    }
+
+    /// A path for a control packet: in turn over the ports that are up, there over the paths that are not bad. A bad one
+    /// only if there is nothing else: an answer must go out.
+    pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
+        let ports = room.intersection(self.usable);
+        let mut last_resort = None;
+        let numbers = self.planes.len() as u8;
+        for step in 1..=numbers {
+            let number = (self.control_port + step) % numbers;
+            let Some(port) = PortNum::new(number).filter(|&port| ports.contains(port)) else {
+                continue;
+            };
+            let plane = &mut self.planes[usize::from(number)];
+            for _ in 0..plane.members.len() {
+                plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
+                let index = plane.members[plane.control_cursor];
+                match self.paths[usize::from(index)].state {
+                    EvState::Good | EvState::Skip => {
+                        self.control_port = port.get();
+                        return Some(index);
+                    }
+                    EvState::AssumedBad => last_resort = last_resort.or(Some(index)),
+                    EvState::Denied => {}
+                }
+            }
+        }
+        last_resort
+    }
+}

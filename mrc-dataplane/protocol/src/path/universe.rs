@@ -1,0 +1,148 @@
+//! The EV universe of a queue pair, and what it is split into (protocol.md §7.1, §7.4, §15).
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use mrc_wire::{Ev, EvLayout, PortNum, PortSet};
+use rand_chacha::ChaCha8Rng;
+use rand_core::RngCore;
+
+use super::below;
+use crate::attr::{EvEntry, PathConfig, Universe};
+use crate::work::CreateError;
+
+/// Source ports of AUTO: 0xC000-0xFFFF (W6).
+const FIRST_SOURCE_PORT: u32 = 0xc000;
+const SOURCE_PORTS: usize = 0x4000;
+/// Defaults of protocol.md §15.
+const EV_COUNT: usize = 128;
+const ACTIVE: usize = 64;
+
+/// All EVs.
+pub(super) fn entries(config: &PathConfig, rng: &mut ChaCha8Rng) -> Result<Vec<EvEntry>, CreateError> {
+    let entries = match &config.universe {
+        Universe::Explicit(entries) => entries.clone(),
+        Universe::Auto {
+            ports,
+            per_port,
+            layout,
+            flow_label,
+        } => {
+            let planes = ports.len().max(1);
+            let per_port = per_port.map_or(EV_COUNT.div_ceil(planes).max(2), usize::from);
+            if planes * per_port > SOURCE_PORTS {
+                return Err(CreateError::Universe(planes * per_port));
+            }
+            auto(*ports, per_port, *layout, *flow_label, rng)
+        }
+    };
+    if entries.is_empty() || entries.len() > SOURCE_PORTS {
+        return Err(CreateError::Universe(entries.len()));
+    }
+    Ok(entries)
+}
+
+/// Each source port once: the port is not in a SACK, so that a value on two ports would be ambiguous (§5.5 step 5).
+fn auto(ports: PortSet, per_port: usize, layout: EvLayout, flow_label: bool, rng: &mut ChaCha8Rng) -> Vec<EvEntry> {
+    let mut taken = vec![false; SOURCE_PORTS];
+    let mut entries = Vec::with_capacity(ports.len() * per_port);
+    for port in ports.iter() {
+        for _ in 0..per_port {
+            let mut offset = below(rng, SOURCE_PORTS);
+            while taken[offset] {
+                offset = (offset + 1) % SOURCE_PORTS;
+            }
+            taken[offset] = true;
+            let source_port = FIRST_SOURCE_PORT + offset as u32;
+            let label = if flow_label { rng.next_u32() & 0xffff } else { 0 };
+            let ev = match layout {
+                EvLayout::FlowHigh => label << 16 | source_port,
+                EvLayout::PortHigh => source_port << 16 | label,
+            };
+            entries.push(EvEntry { ev: Ev(ev), port });
+        }
+    }
+    entries
+}
+
+/// EVs of each port in the active set: the same number everywhere, since planes must stay balanced (§7.4, §8.3), unless a
+/// port has fewer. The second value is the floor of the whole set.
+pub(super) fn shares(config: &PathConfig, counts: &[usize]) -> (Vec<usize>, usize) {
+    let planes = counts.iter().filter(|&&count| count > 0).count().max(1);
+    let universe: usize = counts.iter().sum();
+    let active = match config.active {
+        Some(active) => usize::from(active),
+        None if universe < ACTIVE => universe - planes.min(universe),
+        None => ACTIVE,
+    };
+    let share = (active / planes).max(1);
+    let shares: Vec<usize> = counts.iter().map(|&count| share.min(count)).collect();
+    let total: usize = shares.iter().sum();
+    let floor = config.min_active.map_or(total / 4, usize::from).clamp(1, total.max(1));
+    (shares, floor)
+}
+
+/// Numbers of EVs by port, indexed by port number.
+pub(super) fn counts(entries: &[EvEntry]) -> Vec<usize> {
+    let mut counts = vec![0; usize::from(PortNum::MAX) + 1];
+    for entry in entries {
+        counts[usize::from(entry.port.get())] += 1;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_core::SeedableRng;
+    use std::collections::BTreeSet;
+
+    fn rng() -> ChaCha8Rng {
+        ChaCha8Rng::from_seed([7; 32])
+    }
+
+    #[test]
+    fn auto_gives_each_source_port_once_and_each_plane_the_same_number() {
+        let config = PathConfig::auto(PortSet::first(4));
+        let entries = entries(&config, &mut rng()).unwrap();
+        assert_eq!(entries.len(), 128);
+        assert_eq!(entries.iter().map(|e| e.ev.0).collect::<BTreeSet<_>>().len(), 128);
+        assert!(entries.iter().all(|e| (0xc000..=0xffff).contains(&e.ev.0)));
+        assert_eq!(counts(&entries)[1..5], [32, 32, 32, 32]);
+        assert_eq!(
+            shares(&config, &counts(&entries)),
+            (counts(&entries).iter().map(|c| c / 2).collect(), 16)
+        );
+    }
+
+    #[test]
+    fn auto_puts_the_halves_where_the_layout_says() {
+        let mut config = PathConfig::auto(PortSet::first(2));
+        config.universe = Universe::Auto {
+            ports: PortSet::first(2),
+            per_port: Some(3),
+            layout: EvLayout::PortHigh,
+            flow_label: false,
+        };
+        let entries = entries(&config, &mut rng()).unwrap();
+        assert!(entries.iter().all(|e| e.ev.0 >= 0xc000_0000 && e.ev.0 & 0xffff == 0));
+        assert_eq!(
+            shares(&config, &counts(&entries)).0[1..3],
+            [2, 2],
+            "all but one per plane"
+        );
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        let mut config = PathConfig::auto(PortSet::EMPTY);
+        assert_eq!(entries(&config, &mut rng()), Err(CreateError::Universe(0)));
+        config.universe = Universe::Auto {
+            ports: PortSet::first(31),
+            per_port: Some(600),
+            layout: EvLayout::FlowHigh,
+            flow_label: true,
+        };
+        assert_eq!(entries(&config, &mut rng()), Err(CreateError::Universe(31 * 600)));
+    }
+}

@@ -1,0 +1,137 @@
+//! Round trip times of one queue pair (protocol.md §10.5) and the tolerance of reordering (§5.6).
+
+use crate::qpcc::Qpcc;
+use crate::time::{Instant, US};
+
+/// Smoothed round trip time and its variation (RFC 6298's filter).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rtt {
+    srtt_ns: u64,
+    rttvar_ns: u64,
+}
+
+impl Rtt {
+    pub(crate) fn sample(&mut self, rtt_ns: u64) {
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt_ns.max(1);
+            self.rttvar_ns = rtt_ns / 2;
+        } else {
+            self.rttvar_ns = (3 * self.rttvar_ns + self.srtt_ns.abs_diff(rtt_ns)) / 4;
+            self.srtt_ns = ((7 * self.srtt_ns + rtt_ns) / 8).max(1);
+        }
+    }
+
+    /// Smoothed; before the first sample the base round trip.
+    pub(crate) fn srtt_ns(&self, cc: &Qpcc) -> u64 {
+        if self.srtt_ns == 0 {
+            cc.base_rtt_ns()
+        } else {
+            self.srtt_ns
+        }
+    }
+
+    /// As measured; 0 before the first sample.
+    pub(crate) fn measured_ns(&self) -> (u64, u64) {
+        (self.srtt_ns, self.rttvar_ns)
+    }
+
+    // protocol.md §9.1
+    pub(crate) fn probe_timeout_ns(&self, cc: &Qpcc) -> u64 {
+        (4 * self.srtt_ns(cc)).max(200 * US)
+    }
+
+    // protocol.md §5.8
+    pub(crate) fn transport_ack_wait_ns(&self, cc: &Qpcc) -> u64 {
+        (2 * self.srtt_ns(cc)).max(100 * US)
+    }
+}
+
+/// `reo_wnd`: how much later than others a packet may arrive before it counts as lost (protocol.md §5.6).
+#[derive(Clone, Debug)]
+pub(crate) struct Reordering {
+    min_ns: u64,
+    /// Above the start value only after spurious losses; 0 = at the start value.
+    grown_ns: u64,
+    quiet_since: Instant,
+}
+
+impl Reordering {
+    pub(crate) fn new(min_ns: u64) -> Self {
+        Self {
+            min_ns,
+            grown_ns: 0,
+            quiet_since: Instant::ZERO,
+        }
+    }
+
+    fn start_ns(&self, cc: &Qpcc) -> u64 {
+        (cc.base_rtt_ns() + 2 * cc.target_qdelay_ns()).max(self.min_ns)
+    }
+
+    pub(crate) fn wnd_ns(&self, cc: &Qpcc) -> u64 {
+        self.start_ns(cc).max(self.grown_ns)
+    }
+
+    /// Rule A's wait: paths keep order, hosts nearly.
+    pub(crate) fn same_path_ns(&self, cc: &Qpcc) -> u64 {
+        (cc.base_rtt_ns() / 4).max(self.min_ns)
+    }
+
+    /// A packet that was declared lost had arrived.
+    pub(crate) fn on_spurious_loss(&mut self, cc: &Qpcc, now: Instant) {
+        let start_ns = self.start_ns(cc);
+        let limit_ns = (16 * cc.base_rtt_ns()).max(start_ns);
+        self.grown_ns = (self.wnd_ns(cc) * 2).min(limit_ns);
+        self.quiet_since = now;
+    }
+
+    /// A sixteenth less for each 16 round trips without a spurious loss.
+    pub(crate) fn decay(&mut self, cc: &Qpcc, srtt_ns: u64, now: Instant) {
+        if self.grown_ns != 0 && now.since(self.quiet_since) >= 16 * srtt_ns {
+            self.quiet_since = now;
+            self.grown_ns -= self.grown_ns / 16;
+            if self.grown_ns <= self.start_ns(cc) {
+                self.grown_ns = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_follows_the_samples() {
+        let cc = Qpcc::fixed(1);
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.srtt_ns(&cc), Qpcc::DEFAULT_BASE_RTT_NS);
+        rtt.sample(80_000);
+        assert_eq!(rtt.measured_ns(), (80_000, 40_000));
+        rtt.sample(160_000);
+        assert_eq!(rtt.measured_ns(), (90_000, 50_000));
+        assert_eq!(rtt.probe_timeout_ns(&cc), 360_000);
+        assert_eq!(rtt.transport_ack_wait_ns(&cc), 180_000);
+    }
+
+    #[test]
+    fn tolerance_doubles_up_to_its_limit_and_decays_back() {
+        let cc = Qpcc::fixed(1);
+        let mut reo = Reordering::new(50_000);
+        assert_eq!(reo.wnd_ns(&cc), 150_000);
+        let mut now = Instant::from_ns(1);
+        reo.on_spurious_loss(&cc, now);
+        assert_eq!(reo.wnd_ns(&cc), 300_000);
+        for _ in 0..5 {
+            reo.on_spurious_loss(&cc, now);
+        }
+        assert_eq!(reo.wnd_ns(&cc), 800_000, "16 base round trips");
+        reo.decay(&cc, 50_000, now + 799_999);
+        assert_eq!(reo.wnd_ns(&cc), 800_000);
+        for _ in 0..100 {
+            now = now + 800_000;
+            reo.decay(&cc, 50_000, now);
+        }
+        assert_eq!(reo.wnd_ns(&cc), 150_000);
+    }
+}
