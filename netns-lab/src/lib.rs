@@ -1,1 +1,19 @@
 //! Multi-path fabrics in network namespaces on one machine.
+//!
+//! [`Lab::build`] turns a [`Topology`] into namespaces joined by veth pairs, with addresses, routes and a management network; see
+//! [`plan`] for the scheme. Hosts run closures ([`Namespace::enter`]) and programs ([`Namespace::spawn`]). The namespaces have no names:
+//! only this process holds them, so nothing is left of them or of the programs in them when it ends, even by `kill -9`.
+
+mod error;
+mod lab;
+mod namespace;
+mod netlink;
+pub mod plan;
+mod process;
+mod topology;
+
+pub use error::LabError;
+pub use lab::{Counters, Host, Lab, Namespace};
+pub use nix::sys::signal::Signal;
+pub use process::{Process, ProcessGroup};
+pub use topology::{MAX_HOSTS, MAX_MTU, MAX_PLANES, MIN_MTU, NAMES, Shape, Topology};

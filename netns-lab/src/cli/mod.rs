@@ -1,0 +1,124 @@
+//! `netns-lab exec`, `up` and `show`.
+
+mod exec;
+mod output;
+mod signals;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use netns_lab::plan::Plan;
+use netns_lab::{LabError, Topology};
+
+/// Exit status for a command line that cannot be carried out, and for a lab that cannot be built.
+const FAILURE: u8 = 125;
+
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    about = "Multi-path fabrics in network namespaces on one machine",
+    after_help = "Topologies:\n  pair  two hosts, port n joined to port n: no switch\n  leaf  two or more hosts, one T0 switch per plane\n\n\
+        Nothing is left behind, however the command ends: namespaces have no names and end with it.\n\
+        Everything but `show` needs root.",
+    after_long_help = "Topologies:\n  pair  two hosts, port n joined to port n: no switch\n  leaf  two or more hosts, one T0 switch per plane\n\n\
+        Nothing is left behind, however the command ends: namespaces have no names and end with it.\n\
+        Everything but `show` needs root.\n\n\
+        Examples:\n  \
+        netns-lab show leaf --hosts 3 --planes 8\n  \
+        netns-lab exec pair -- h0:'ping -c 1 $H1_GID4'\n  \
+        netns-lab exec leaf --planes 2 -- h1:'mrc-perf server' h0:'mrc-perf client $H1_MGMT'\n  \
+        netns-lab exec leaf -- t0.p1:'timeout 5 tcpdump -ni any' h0:'ping -c 3 $H1_GID6'\n  \
+        netns-lab up leaf --hosts 4"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run commands inside the hosts; ends with the worst exit status of them all
+    ///
+    /// Each command is given as NODE:COMMAND and run by `sh -c`; all start at once, in the order given. Every line of output is
+    /// prefixed with the node's name. The lab ends when all commands have ended, or by Ctrl-C.
+    ///
+    /// In its environment a command finds MRC_PORTS (its ports), and for every host n: Hn_MGMT (management address, for sockets),
+    /// Hn_GID4 and Hn_GID6 (node addresses); LAB_NODE is the name of its own node.
+    Exec {
+        #[command(flatten)]
+        topology: TopologyArgs,
+        /// Terminate the other commands as soon as one fails
+        #[arg(long)]
+        stop_on_failure: bool,
+        /// What to run where, for example h0:'ip addr'
+        #[arg(last = true, required = true, value_name = "NODE:COMMAND")]
+        commands: Vec<exec::NodeCommand>,
+    },
+    /// Build a lab that stays until Ctrl-C, and print how to enter it
+    Up {
+        #[command(flatten)]
+        topology: TopologyArgs,
+    },
+    /// Print the addresses that a topology would have
+    Show {
+        #[command(flatten)]
+        topology: TopologyArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+struct TopologyArgs {
+    /// `pair` or `leaf`
+    topology: String,
+    /// Number of planes, 1 to 16; each host has one port per plane [default: 4]
+    #[arg(long, value_name = "P")]
+    planes: Option<usize>,
+    /// Number of hosts of `leaf`, 2 to 64 [default: 2]
+    #[arg(long, value_name = "N")]
+    hosts: Option<usize>,
+    /// MTU of the fabric links in bytes, 1280 to 65535 [default: 9000]
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<u32>,
+    /// Permanent neighbour entries instead of ARP and neighbour discovery
+    #[arg(long)]
+    static_neighbours: bool,
+}
+
+impl TopologyArgs {
+    fn topology(&self) -> Result<Topology, LabError> {
+        let mut topology = Topology::named(&self.topology)?.static_neighbours(self.static_neighbours);
+        topology.planes = self.planes.unwrap_or(topology.planes);
+        topology.hosts = self.hosts.unwrap_or(topology.hosts);
+        topology.mtu = self.mtu.unwrap_or(topology.mtu);
+        topology.validate()?;
+        Ok(topology)
+    }
+}
+
+/// Runs the program's command line.
+pub(crate) fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Exec {
+            topology,
+            stop_on_failure,
+            commands,
+        } => topology
+            .topology()
+            .and_then(|t| exec::run(&t, &commands, stop_on_failure)),
+        Command::Up { topology } => topology.topology().and_then(|t| up::run(&t)),
+        Command::Show { topology } => topology.topology().and_then(|t| show(&t)),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("netns-lab: {error}");
+            ExitCode::from(FAILURE)
+        }
+    }
+}
+
+fn show(topology: &Topology) -> Result<u8, LabError> {
+    output::print(&Plan::new(topology)?.to_string());
+    Ok(0)
+}

@@ -1,0 +1,35 @@
+//! A lab to walk around in.
+
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use netns_lab::{Lab, LabError, Topology};
+
+use super::{output, signals};
+
+/// Builds the lab and keeps it until a signal.
+pub(crate) fn run(topology: &Topology) -> Result<u8, LabError> {
+    let (asked, inbox) = mpsc::channel();
+    signals::watch(move |signal| {
+        let _ = asked.send(signal);
+    })?;
+    let lab = Lab::build(topology)?;
+    let mut text = format!("{}\nto enter, from another terminal:\n", lab.plan());
+    // A process in each node gives `nsenter` something to take hold of, with the node's own /sys and /proc.
+    let mut holders = Vec::new();
+    for node in &lab.plan().nodes {
+        let mut holder = Command::new("sleep");
+        holder
+            .arg("infinity")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let holder = lab.node(&node.name)?.spawn(holder)?;
+        let _ = writeln!(text, "  {:<6} nsenter -t {} -n -m -p -u", node.name, holder.id());
+        holders.push(holder);
+    }
+    text.push_str("\nCtrl-C ends the lab and everything in it\n");
+    output::print(&text);
+    Ok(inbox.recv().map_or(0, |_| 0))
+}

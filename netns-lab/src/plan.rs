@@ -1,0 +1,505 @@
+//! The plan of a lab: every node, interface, address, route and link, as plain data before anything is built.
+//!
+//! [`Plan::new`] turns a [`Topology`] into it, [`Lab`](crate::Lab) executes it and replays parts of it when a link comes back,
+//! `netns-lab show` prints it. One scheme of addresses serves all topologies; hosts count from 0, planes from 1:
+//!
+//! | What | IPv4 | IPv6 |
+//! |---|---|---|
+//! | node address of host h, on `lo` (`protocol.md` §3: the GID) | `10.0.0.(h+1)/32` | `fd4d:5243::(h+1)/128` |
+//! | `pair`: port of host h in plane n | `10.n.0.(h+1)/24` | `fd4d:5243:n::(h+1)/64` |
+//! | `leaf`: port of host h in plane n | `10.n.(h+1).1/30` | `fd4d:5243:n:(h+1)::1/64` |
+//! | `leaf`: the T0's end of it | `10.n.(h+1).2/30` | `fd4d:5243:n:(h+1)::2/64` |
+//! | management port of host h | `172.16.0.(h+1)/24` | |
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::{LabError, Shape, Topology};
+
+/// MTU of the management network.
+const MGMT_MTU: u32 = 1500;
+/// Routes over plane n have this metric plus n: the kernel's own traffic uses the first plane that is up, and a look-up restricted to
+/// a port finds that port's route. (For IPv6 the kernel restricts a look-up to a port only if the look-up names no source address or
+/// comes from a socket bound to the port.)
+const ROUTE_METRIC: u32 = 100;
+
+/// An address with its prefix length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// The address.
+    pub address: IpAddr,
+    /// Number of leading bits that name the network.
+    pub length: u8,
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+/// A route out of the interface that owns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub destination: Prefix,
+    /// The next hop.
+    pub via: IpAddr,
+    /// The preferred source address, for what the kernel itself sends.
+    pub source: Option<IpAddr>,
+    /// Smaller is preferred.
+    pub metric: u32,
+}
+
+/// One end of a link, or the bridge of the management node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name inside its namespace.
+    pub name: String,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Its MTU, bytes.
+    pub mtu: u32,
+    /// The addresses on it.
+    pub addresses: Vec<Prefix>,
+    /// The routes over it.
+    pub routes: Vec<Route>,
+    /// Permanent neighbour entries, if the topology asks for them.
+    pub neighbours: Vec<(IpAddr, [u8; 6])>,
+    /// The plane it belongs to; none on the management network.
+    pub plane: Option<usize>,
+}
+
+/// What a namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// Runs applications.
+    Host,
+    /// Forwards between its interfaces.
+    Switch,
+    /// Bridges the management ports of all hosts.
+    Management,
+}
+
+/// One namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Node {
+    /// `h0`, `h1`, ... for hosts; `t0.p1`, `t0.p2`, ... for the T0 of a plane; `mgmt`.
+    pub name: String,
+    /// What it is.
+    pub role: Role,
+    /// The addresses on its `lo`, beside the kernel's own.
+    pub loopback: Vec<Prefix>,
+    /// Its interfaces; what belongs to a host's plane n is named `pn`.
+    pub interfaces: Vec<Interface>,
+}
+
+impl Node {
+    fn new(name: String, role: Role) -> Self {
+        Self {
+            name,
+            role,
+            loopback: Vec::new(),
+            interfaces: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, interface: Interface) -> usize {
+        self.interfaces.push(interface);
+        self.interfaces.len() - 1
+    }
+}
+
+/// An interface of the plan: indices into [`Plan::nodes`] and [`Node::interfaces`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    /// Index of the node.
+    pub node: usize,
+    /// Index of the interface in it.
+    pub interface: usize,
+}
+
+/// A cable. The first end is a host's where there is a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Its two ends.
+    pub ends: [End; 2],
+}
+
+/// Everything that is to be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The topology that it was made from.
+    pub topology: Topology,
+    /// Hosts first, in order; then switches; last the management node.
+    pub nodes: Vec<Node>,
+    /// All links, fabric and management.
+    pub links: Vec<Link>,
+}
+
+/// The node address of a host, IPv4: its GID in IPv4-mapped form names it to peers.
+pub fn node_v4(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+}
+
+/// The node address of a host, IPv6.
+pub fn node_v6(host: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd4d, 0x5243, 0, 0, 0, 0, 0, host as u16 + 1)
+}
+
+/// The management address of a host.
+pub fn mgmt_v4(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(172, 16, 0, host as u8 + 1)
+}
+
+/// Locally administered; `plane` 0 is the management network, `side` 1 a host's end, 2 the other.
+fn mac(plane: usize, host: usize, side: u8) -> [u8; 6] {
+    [0x02, 0x00, plane as u8, 0x00, host as u8 + 1, side]
+}
+
+fn both(v4: Ipv4Addr, v4_length: u8, v6: Ipv6Addr, v6_length: u8) -> Vec<Prefix> {
+    vec![
+        Prefix {
+            address: v4.into(),
+            length: v4_length,
+        },
+        Prefix {
+            address: v6.into(),
+            length: v6_length,
+        },
+    ]
+}
+
+/// Routes to a host's node addresses, via `hop` (one address per family).
+fn routes_to_host(host: usize, hop: &[Prefix], source: Option<usize>, plane: usize) -> Vec<Route> {
+    let node = |h: usize, like: IpAddr| -> IpAddr {
+        if like.is_ipv4() {
+            node_v4(h).into()
+        } else {
+            node_v6(h).into()
+        }
+    };
+    hop.iter()
+        .map(|hop| Route {
+            destination: Prefix {
+                address: node(host, hop.address),
+                length: if hop.address.is_ipv4() { 32 } else { 128 },
+            },
+            via: hop.address,
+            source: source.map(|s| node(s, hop.address)),
+            metric: ROUTE_METRIC + plane as u32,
+        })
+        .collect()
+}
+
+fn permanent(topology: &Topology, addresses: &[Prefix], mac: [u8; 6]) -> Vec<(IpAddr, [u8; 6])> {
+    if topology.static_neighbours {
+        addresses.iter().map(|a| (a.address, mac)).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+impl Plan {
+    /// Lays out a topology.
+    pub fn new(topology: &Topology) -> Result<Self, LabError> {
+        topology.validate()?;
+        let mut nodes: Vec<Node> = (0..topology.hosts)
+            .map(|h| {
+                let mut node = Node::new(format!("h{h}"), Role::Host);
+                node.loopback = both(node_v4(h), 32, node_v6(h), 128);
+                node
+            })
+            .collect();
+        let mut links = Vec::new();
+        match topology.shape {
+            Shape::Pair => pair(topology, &mut nodes, &mut links),
+            Shape::Leaf => leaf(topology, &mut nodes, &mut links),
+        }
+        management(topology, &mut nodes, &mut links);
+        Ok(Self {
+            topology: topology.clone(),
+            nodes,
+            links,
+        })
+    }
+
+    /// An interface by its place.
+    pub fn interface(&self, end: End) -> &Interface {
+        &self.nodes[end.node].interfaces[end.interface]
+    }
+
+    /// `h0:p1`.
+    pub fn end_name(&self, end: End) -> String {
+        format!("{}:{}", self.nodes[end.node].name, self.interface(end).name)
+    }
+
+    /// The link at a host's port of a plane, the host's end first.
+    pub fn host_link(&self, host: usize, plane: usize) -> Option<[End; 2]> {
+        self.links.iter().find_map(|link| {
+            let [a, b] = link.ends;
+            [[a, b], [b, a]]
+                .into_iter()
+                .find(|ends| ends[0].node == host && self.interface(ends[0]).plane == Some(plane))
+        })
+    }
+
+    /// The index of the node of that name.
+    pub fn node(&self, name: &str) -> Result<usize, LabError> {
+        self.nodes
+            .iter()
+            .position(|n| n.name == name)
+            .ok_or_else(|| LabError::UnknownNode {
+                name: name.to_owned(),
+                known: self
+                    .nodes
+                    .iter()
+                    .map(|n| n.name.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
+    }
+
+    /// The variables by which every command finds all hosts and its own ports.
+    pub fn env(&self) -> Vec<(String, String)> {
+        let ports: Vec<String> = (1..=self.topology.planes).map(port_name).collect();
+        let mut env = vec![("MRC_PORTS".to_owned(), ports.join(","))];
+        for h in 0..self.topology.hosts {
+            env.push((format!("H{h}_MGMT"), mgmt_v4(h).to_string()));
+            env.push((format!("H{h}_GID4"), node_v4(h).to_string()));
+            env.push((format!("H{h}_GID6"), node_v6(h).to_string()));
+        }
+        env
+    }
+}
+
+/// The name of a host's port in a plane.
+pub fn port_name(plane: usize) -> String {
+    format!("p{plane}")
+}
+
+fn pair(topology: &Topology, nodes: &mut [Node], links: &mut Vec<Link>) {
+    for plane in 1..=topology.planes {
+        let addresses: [Vec<Prefix>; 2] = [0, 1].map(|h| {
+            let v6 = Ipv6Addr::new(0xfd4d, 0x5243, plane as u16, 0, 0, 0, 0, h as u16 + 1);
+            both(Ipv4Addr::new(10, plane as u8, 0, h as u8 + 1), 24, v6, 64)
+        });
+        let ends = [0, 1].map(|h| {
+            let peer = 1 - h;
+            let interface = nodes[h].add(Interface {
+                name: port_name(plane),
+                mac: mac(plane, h, 1),
+                mtu: topology.mtu,
+                addresses: addresses[h].clone(),
+                routes: routes_to_host(peer, &addresses[peer], Some(h), plane),
+                neighbours: permanent(topology, &addresses[peer], mac(plane, peer, 1)),
+                plane: Some(plane),
+            });
+            End { node: h, interface }
+        });
+        links.push(Link { ends });
+    }
+}
+
+fn leaf(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>) {
+    for plane in 1..=topology.planes {
+        let mut switch = Node::new(format!("t0.p{plane}"), Role::Switch);
+        let switch_node = nodes.len();
+        for h in 0..topology.hosts {
+            let end = |side: u16| {
+                let v6 = Ipv6Addr::new(0xfd4d, 0x5243, plane as u16, h as u16 + 1, 0, 0, 0, side);
+                both(Ipv4Addr::new(10, plane as u8, h as u8 + 1, side as u8), 30, v6, 64)
+            };
+            let (host_end, switch_end) = (end(1), end(2));
+            let routes = (0..topology.hosts)
+                .filter(|&peer| peer != h)
+                .flat_map(|peer| routes_to_host(peer, &switch_end, Some(h), plane))
+                .collect();
+            let host_port = Interface {
+                name: port_name(plane),
+                mac: mac(plane, h, 1),
+                mtu: topology.mtu,
+                addresses: host_end.clone(),
+                routes,
+                neighbours: permanent(topology, &switch_end, mac(plane, h, 2)),
+                plane: Some(plane),
+            };
+            let switch_port = Interface {
+                name: format!("h{h}"),
+                mac: mac(plane, h, 2),
+                mtu: topology.mtu,
+                routes: routes_to_host(h, &host_end, None, 0),
+                neighbours: permanent(topology, &host_end, mac(plane, h, 1)),
+                addresses: switch_end,
+                plane: Some(plane),
+            };
+            let ends = [
+                End {
+                    node: h,
+                    interface: nodes[h].add(host_port),
+                },
+                End {
+                    node: switch_node,
+                    interface: switch.add(switch_port),
+                },
+            ];
+            links.push(Link { ends });
+        }
+        nodes.push(switch);
+    }
+}
+
+fn management(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>) {
+    let bare = |name: String, mac| Interface {
+        name,
+        mac,
+        mtu: MGMT_MTU,
+        addresses: Vec::new(),
+        routes: Vec::new(),
+        neighbours: Vec::new(),
+        plane: None,
+    };
+    let mut mgmt = Node::new("mgmt".to_owned(), Role::Management);
+    let node = nodes.len();
+    for h in 0..topology.hosts {
+        let mut port = bare("mgmt".to_owned(), mac(0, h, 1));
+        port.addresses.push(Prefix {
+            address: mgmt_v4(h).into(),
+            length: 24,
+        });
+        let ends = [
+            End {
+                node: h,
+                interface: nodes[h].add(port),
+            },
+            End {
+                node,
+                interface: mgmt.add(bare(format!("h{h}"), mac(0, h, 2))),
+            },
+        ];
+        links.push(Link { ends });
+    }
+    nodes.push(mgmt);
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = &self.topology;
+        let (name, planes) = (t.shape.name(), t.planes);
+        writeln!(f, "topology {name}: {} hosts, {planes} planes, MTU {}", t.hosts, t.mtu)?;
+        for node in &self.nodes {
+            let role = match node.role {
+                Role::Host => "host",
+                Role::Switch => "switch",
+                Role::Management => "management bridge",
+            };
+            writeln!(f, "\n{} ({role})", node.name)?;
+            if !node.loopback.is_empty() {
+                writeln!(f, "  lo      {}", join(&node.loopback))?;
+            }
+            for (index, interface) in node.interfaces.iter().enumerate() {
+                let here = node.name.as_str();
+                let far = self
+                    .links
+                    .iter()
+                    .flat_map(|l| [(l.ends[0], l.ends[1]), (l.ends[1], l.ends[0])]);
+                let far = far.filter(|(a, _)| self.nodes[a.node].name == here && a.interface == index);
+                let far: String = far.map(|(_, b)| self.end_name(b)).collect();
+                write!(f, "  {:<7} to {far:<9}", interface.name)?;
+                writeln!(f, " {}", join(&interface.addresses))?;
+            }
+        }
+        writeln!(f, "\nenvironment of every command")?;
+        for (name, value) in self.env() {
+            writeln!(f, "  {name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+fn join(prefixes: &[Prefix]) -> String {
+    prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn plans() -> Vec<Plan> {
+        [
+            Topology::pair(1),
+            Topology::pair(16),
+            Topology::leaf(2, 8),
+            Topology::leaf(64, 16),
+        ]
+        .map(|t| Plan::new(&t).unwrap())
+        .into()
+    }
+
+    #[test]
+    fn every_mac_and_link_address_is_used_once() {
+        for plan in plans() {
+            let all: Vec<&Interface> = plan.nodes.iter().flat_map(|n| &n.interfaces).collect();
+            let macs: HashSet<[u8; 6]> = all.iter().map(|i| i.mac).collect();
+            assert_eq!(macs.len(), all.len());
+            let addresses: Vec<IpAddr> = all.iter().flat_map(|i| &i.addresses).map(|p| p.address).collect();
+            assert_eq!(addresses.iter().collect::<HashSet<_>>().len(), addresses.len());
+        }
+    }
+
+    #[test]
+    fn every_interface_is_the_end_of_one_link() {
+        for plan in plans() {
+            let interfaces: usize = plan.nodes.iter().map(|n| n.interfaces.len()).sum();
+            assert_eq!(plan.links.len() * 2, interfaces);
+        }
+    }
+
+    #[test]
+    fn every_host_has_a_route_to_every_peer_on_every_plane_in_both_families() {
+        for plan in plans() {
+            let (hosts, planes) = (plan.topology.hosts, plan.topology.planes);
+            for host in 0..hosts {
+                for plane in 1..=planes {
+                    let [end, far] = plan.host_link(host, plane).unwrap();
+                    let port = plan.interface(end);
+                    assert_eq!(port.name, port_name(plane));
+                    assert_eq!(port.routes.len(), 2 * (hosts - 1));
+                    let hops: Vec<IpAddr> = plan.interface(far).addresses.iter().map(|a| a.address).collect();
+                    assert!(port.routes.iter().all(|r| hops.contains(&r.via)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_missing_node_is_told_with_the_names_there_are() {
+        let message = Plan::new(&Topology::leaf(2, 1))
+            .unwrap()
+            .node("h2")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(message, "no 'h2' in this lab: it has h0, h1, t0.p1, mgmt");
+    }
+
+    #[test]
+    fn the_environment_names_every_host_and_all_ports() {
+        let env = Plan::new(&Topology::pair(2)).unwrap().env();
+        let env: Vec<String> = env.into_iter().map(|(k, v)| format!("{k}={v}")).collect();
+        assert_eq!(
+            env,
+            [
+                "MRC_PORTS=p1,p2",
+                "H0_MGMT=172.16.0.1",
+                "H0_GID4=10.0.0.1",
+                "H0_GID6=fd4d:5243::1",
+                "H1_MGMT=172.16.0.2",
+                "H1_GID4=10.0.0.2",
+                "H1_GID6=fd4d:5243::2",
+            ]
+        );
+    }
+}
