@@ -1,2 +1,104 @@
 //! Speed of MRC as software beside bare AF_XDP loops in the same run.
-fn main() {}
+//!
+//! `mrc-bench bare` measures what the machine can do: two loops with a core each, and no protocol. `mrc-bench ratio` sets
+//! the engine beside it, in interleaved rounds, so that a noisy machine disturbs both alike.
+
+mod bare;
+mod error;
+mod frame;
+mod report;
+mod xsk;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use bare::{Bare, Mode};
+use error::BenchError;
+
+#[derive(Parser)]
+#[command(version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Two bare AF_XDP loops over a veth pair
+    Bare {
+        /// Bytes of a frame, Ethernet header included
+        #[arg(long, default_value_t = 1024 + frame::WRITE_OVERHEAD)]
+        frame: usize,
+        /// How long each round lasts
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// How many rounds; medians are printed
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// MTU of the link; up to 3506 a frame is one buffer
+        #[arg(long, default_value_t = 9000)]
+        mtu: u32,
+        /// Only these loops
+        #[arg(long, value_enum)]
+        mode: Vec<Mode>,
+        /// One JSON object instead of the table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Bare {
+            frame,
+            seconds,
+            rounds,
+            mtu,
+            mode,
+            json,
+        } => {
+            let modes = if mode.is_empty() {
+                vec![Mode::OneWay, Mode::Bare, Mode::Fair]
+            } else {
+                mode
+            };
+            bare_rounds(frame, seconds, rounds, mtu, &modes, json)
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bare_rounds(
+    frame: usize,
+    seconds: f64,
+    rounds: usize,
+    mtu: u32,
+    modes: &[Mode],
+    json: bool,
+) -> Result<(), BenchError> {
+    let mut bare = Bare::build(mtu)?;
+    let mut runs: Vec<Vec<bare::Speed>> = vec![Vec::new(); modes.len()];
+    for _ in 0..rounds.max(1) {
+        for (mode, speeds) in modes.iter().zip(&mut runs) {
+            speeds.push(bare.run(*mode, frame, seconds)?);
+        }
+    }
+    let rows: Vec<_> = modes
+        .iter()
+        .zip(&runs)
+        .map(|(mode, speeds)| report::BareRow::new(*mode, frame, speeds))
+        .collect();
+    if json {
+        println!("{}", report::json(&rows));
+    } else {
+        print!("{}", report::bare_table(frame, mtu, rounds, &rows));
+    }
+    Ok(())
+}
