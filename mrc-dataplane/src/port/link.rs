@@ -48,8 +48,9 @@ impl LinkState {
 
     /// Stores what is known now; returns whether anything changed.
     pub(crate) fn set(&self, up: bool, mtu: u32, mac: [u8; 6]) -> bool {
-        let [a, b, c, d, e, f] = mac;
-        let mac = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&mac);
+        let mac = u64::from_le_bytes(bytes);
         let mut changed = !self.present.swap(true, Ordering::AcqRel);
         changed |= self.mtu.swap(mtu, Ordering::AcqRel) != mtu;
         changed |= self.mac.swap(mac, Ordering::AcqRel) != mac;
@@ -87,7 +88,10 @@ mod tests {
         assert!(!link.set(true, 1500, [2, 0, 0, 0, 0, 1]));
         assert!(link.set(false, 1500, [2, 0, 0, 0, 0, 1]));
         assert_eq!(link.changes(), before + 1);
-        assert_eq!((link.is_up(), link.mtu(), link.mac()), (false, 1500, [2, 0, 0, 0, 0, 1]));
+        assert_eq!(
+            (link.is_up(), link.mtu(), link.mac()),
+            (false, 1500, [2, 0, 0, 0, 0, 1])
+        );
         assert!(link.set_gone());
         assert!(!link.is_present());
     }

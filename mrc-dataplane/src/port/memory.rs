@@ -39,7 +39,11 @@ pub struct MemoryPortConfig {
 
 impl Default for MemoryPortConfig {
     fn default() -> Self {
-        Self { mtu: 9000, depth: 192, chunk_len: 3840 }
+        Self {
+            mtu: 9000,
+            depth: 192,
+            chunk_len: 3840,
+        }
     }
 }
 
@@ -69,13 +73,23 @@ impl MemoryPort {
     /// `02:4d:52:43:00:NN` and `02:4d:52:43:01:NN` with the port number in NN.
     pub fn pair(num: PortNum, config: MemoryPortConfig) -> io::Result<(Self, Self, MemoryLink)> {
         let directions = [Arc::new(Direction::new()?), Arc::new(Direction::new()?)];
-        let ends =
-            [0, 1].map(|side| Arc::new(LinkState::new(true, config.mtu, [0x02, 0x4d, 0x52, 0x43, side, num.get()])));
+        let ends = [0, 1].map(|side| {
+            Arc::new(LinkState::new(
+                true,
+                config.mtu,
+                [0x02, 0x4d, 0x52, 0x43, side, num.get()],
+            ))
+        });
         let [left, right] = [0, 1].map(|side| MemoryPort {
             num,
             name: format!("mem{}{}", num.get(), if side == 0 { 'a' } else { 'b' }),
             config,
-            mode: PortMode { attach: AttachMode::Memory, zero_copy: false, multi_buffer: true, reasons: Vec::new() },
+            mode: PortMode {
+                attach: AttachMode::Memory,
+                zero_copy: false,
+                multi_buffer: true,
+                reasons: Vec::new(),
+            },
             link: Arc::clone(&ends[side]),
             tx: Arc::clone(&directions[side]),
             rx: Arc::clone(&directions[1 - side]),
@@ -108,12 +122,14 @@ impl Port for MemoryPort {
         if !self.link_up() {
             return 0;
         }
-        self.config.depth.saturating_sub(self.tx.lock().frames.len() + self.queued.len())
+        self.config
+            .depth
+            .saturating_sub(self.tx.lock().frames.len() + self.queued.len())
     }
 
     fn tx_frame(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8], &mut [u8]) -> bool) -> TxResult {
-        if len > self.config.mtu as usize + 18 || len > 2 * self.config.chunk_len {
-            return TxResult::TooLong;
+        if len < 14 || len > self.config.mtu as usize + 18 || len > 2 * self.config.chunk_len {
+            return TxResult::BadLength;
         }
         if self.tx_room() == 0 {
             return TxResult::NoRoom;
@@ -151,6 +167,10 @@ impl Port for MemoryPort {
             each(Frame { head, tail });
         }
         self.taken.len()
+    }
+
+    fn tx_pending(&self) -> bool {
+        !self.queued.is_empty() && self.link_up()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -210,7 +230,10 @@ struct Queue {
 impl Direction {
     fn new() -> io::Result<Self> {
         let wake = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?;
-        Ok(Self { queue: Mutex::default(), wake })
+        Ok(Self {
+            queue: Mutex::default(),
+            wake,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -274,7 +297,9 @@ mod tests {
 
     fn received(port: &mut MemoryPort) -> Vec<(u8, usize)> {
         let mut frames = Vec::new();
-        port.rx_batch(64, &mut |frame| frames.push((frame.head[0], frame.head.len() + frame.tail.len())));
+        port.rx_batch(64, &mut |frame| {
+            frames.push((frame.head[0], frame.head.len() + frame.tail.len()))
+        });
         frames
     }
 

@@ -3,16 +3,24 @@
 //! [`Port`] is all that the engine knows of a network interface. The real one drives an AF_XDP socket, [`MemoryPort`] joins two
 //! engines in one process without any privilege. A port is served by one engine thread; nothing here locks.
 
+mod afxdp;
+mod error;
 mod link;
 mod memory;
+mod open;
+mod owner;
+mod xsk;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use mrc_wire::{Frame, PortNum};
 
+pub use afxdp::AfXdpPort;
+pub use error::PortError;
 pub use link::LinkState;
 pub use memory::{Fate, MemoryLink, MemoryPort, MemoryPortConfig};
+pub use open::{PortOptions, PortSpec, largest_frame, largest_pmtu, open_ports, require_pmtu};
 
 /// One network interface (and queue of it) as the engine sees it.
 ///
@@ -50,6 +58,9 @@ pub trait Port: Send {
     /// Hands up to `max` received frames to `each`, then gives their memory back to the kernel. Returns how many they were.
     fn rx_batch(&mut self, max: usize, each: &mut dyn FnMut(Frame<'_>)) -> usize;
 
+    /// Whether the kernel has yet to take queued frames although the link is up: do not sleep, flush again soon.
+    fn tx_pending(&self) -> bool;
+
     /// A descriptor that polls readable while frames wait.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
@@ -85,8 +96,8 @@ pub enum TxResult {
     NoRoom,
     /// `fill` returned `false`; nothing was queued.
     Abandoned,
-    /// The frame is larger than the port can ever send; `fill` was not called.
-    TooLong,
+    /// The frame is longer than the port can ever send, or shorter than a header; `fill` was not called.
+    BadLength,
 }
 
 /// How a port is driven; shown to people.
