@@ -15,5 +15,5 @@ mod steering;
 pub use attach::{Attached, Mode};
 pub use error::{Error, explain};
 pub use occupant::{Occupant, occupant};
-pub use passing::Passing;
+pub use passing::{Passing, PassingProgram};
 pub use steering::{Settings, SettingsError, Steering, Verdict, VerdictCounts};

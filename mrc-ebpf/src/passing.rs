@@ -20,11 +20,7 @@ pub struct Passing {
 impl Passing {
     /// Attaches the program to `interface` of this network namespace.
     pub fn attach(interface: &str) -> Result<Self, Error> {
-        let mut object = Ebpf::load(OBJECT).map_err(|error| load_error(interface, error))?;
-        let program = crate::steering::xdp_program(&mut object, "pass", interface)?;
-        program.load().map_err(|error| load_error(interface, error))?;
-        let attached = attach(program, interface, true)?;
-        Ok(Self { attached })
+        PassingProgram::load()?.attach(interface)
     }
 
     /// How the program is attached.
@@ -32,3 +28,29 @@ impl Passing {
         &self.attached
     }
 }
+
+/// The program of [`Passing`], loaded once for any number of interfaces, in whatever network namespaces.
+#[derive(Debug)]
+pub struct PassingProgram {
+    object: Ebpf,
+}
+
+impl PassingProgram {
+    /// Loads the program.
+    pub fn load() -> Result<Self, Error> {
+        let mut object = crate::steering::load_object(OBJECT, ALL)?;
+        let program = crate::steering::xdp_program(&mut object, "pass", ALL)?;
+        program.load().map_err(|error| load_error(ALL, error))?;
+        Ok(Self { object })
+    }
+
+    /// Attaches it to `interface` of the calling thread's network namespace.
+    pub fn attach(&mut self, interface: &str) -> Result<Passing, Error> {
+        let program = crate::steering::xdp_program(&mut self.object, "pass", interface)?;
+        let attached = attach(program, interface, true)?;
+        Ok(Passing { attached })
+    }
+}
+
+/// What errors call the interfaces of a program that is not attached yet.
+const ALL: &str = "all";

@@ -9,11 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mrc_ebpf::Passing;
+use mrc_ebpf::{Passing, PassingProgram};
 
 use crate::namespace::{self, NetNs};
 use crate::netlink::LinkStatus;
-use crate::plan::{self, End, Node, Plan, Role};
+use crate::plan::{self, End, Plan, Role};
 use crate::process::{Process, ProcessSpace};
 use crate::{LabError, Topology};
 
@@ -136,30 +136,29 @@ impl Lab {
     /// Completes what hosts send by AF_XDP as soon as it reaches a switch: without a program there, a packet stays charged to the
     /// sender's socket until it leaves the last queue of its path.
     fn attach_passing(&self) -> Result<Vec<Passing>, LabError> {
-        let nodes = self
-            .plan
-            .nodes
-            .iter()
-            .zip(&self.namespaces)
-            .filter(|(node, _)| node.role == Role::Switch);
-        let attach = |(node, ns): (&Node, &NetNs)| {
-            let ports = || {
-                node.interfaces
-                    .iter()
-                    .map(|port| Passing::attach(&port.name))
-                    .collect::<Result<Vec<_>, _>>()
-            };
-            ns.enter(ports)?.map_err(|source| LabError::Xdp {
+        let mut passing = Vec::new();
+        let mut program = None;
+        for (node, ns) in self.plan.nodes.iter().zip(&self.namespaces) {
+            if node.role != Role::Switch {
+                continue;
+            }
+            let failed = |source: mrc_ebpf::Error| LabError::Xdp {
                 node: node.name.clone(),
                 source: source.into(),
-            })
-        };
-        Ok(nodes
-            .map(attach)
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .flatten()
-            .collect())
+            };
+            let program = match &mut program {
+                Some(program) => program,
+                none => none.insert(PassingProgram::load().map_err(failed)?),
+            };
+            let attach = || {
+                node.interfaces
+                    .iter()
+                    .map(|port| program.attach(&port.name))
+                    .collect::<Result<Vec<_>, _>>()
+            };
+            passing.extend(ns.enter(attach)?.map_err(failed)?);
+        }
+        Ok(passing)
     }
 
     /// Adds, or adds again, what the kernel forgets when the interface goes down.
