@@ -52,6 +52,7 @@
 
 mod build;
 mod bytes;
+pub mod dissect;
 mod dscp;
 mod ev;
 mod headers;

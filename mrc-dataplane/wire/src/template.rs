@@ -136,13 +136,11 @@ impl L3Template {
                 IpKind::V6
             }
         };
-        out.emit(|b| {
-            UdpHeader {
-                dst_port: path.udp_port,
-                ..UdpHeader::default()
-            }
-            .emit(b)
-        });
+        let udp = UdpHeader {
+            dst_port: path.udp_port,
+            ..UdpHeader::default()
+        };
+        out.emit(|b| udp.emit(b));
         Self {
             bytes: out.bytes,
             len: out.at,
