@@ -1,5 +1,6 @@
 //! The MRC engine: ports, threads, rings and memory regions.
 
+pub mod engine;
 pub mod neigh;
 pub mod port;
 pub mod region;

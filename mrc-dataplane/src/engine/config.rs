@@ -1,0 +1,157 @@
+//! What an engine is started with.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use mrc_wire::{DEFAULT_UDP_PORT, Dscps, EvLayout, PortNum};
+
+use super::error::EngineError;
+
+/// One network interface to use. Ports are numbered from 1 in the order of [`EngineConfig::ports`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Name of the interface.
+    pub name: String,
+    /// Its first queue; engine thread n uses queue `queue + n`.
+    pub queue: u32,
+    /// Real speed of the link, where the interface does not know it (veth always says 10 Gb/s).
+    pub link_speed_bps: Option<u64>,
+}
+
+impl PortConfig {
+    /// Queue 0 of this interface.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), queue: 0, link_speed_bps: None }
+    }
+}
+
+/// What an engine is started with. Everything but the ports has a default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// The ports (planes).
+    pub ports: Vec<PortConfig>,
+    /// Node address; `None`: the host's global IPv4 address on `lo`.
+    pub address_v4: Option<Ipv4Addr>,
+    /// Node address; `None`: the host's global IPv6 address on `lo`.
+    pub address_v6: Option<Ipv6Addr>,
+    /// UDP destination port, the same at every peer.
+    pub udp_port: u16,
+    /// Code points of the traffic classes, the same in the whole fabric.
+    pub dscps: Dscps,
+    /// Which half of an EV is the source port, the same at every peer.
+    pub ev_layout: EvLayout,
+    /// Switches trim instead of dropping (protocol.md §8.2 (2)).
+    pub fabric_trims: bool,
+    /// IPv4 TTL, IPv6 hop limit.
+    pub hop_limit: u8,
+    /// Engine threads; each needs a queue of its own on every port.
+    pub threads: u8,
+    /// Cores that the threads are pinned to, one each; empty: anywhere.
+    pub cores: Vec<usize>,
+    /// Packets in flight per port towards one peer. A veth ring holds 256.
+    pub window_packets: u16,
+    /// How long a thread polls after its last work before it sleeps.
+    pub spin_ns: u64,
+    /// How long a thread leaves its ports to an application that polls them itself ([`super::Engine::run_once`]).
+    pub yield_ns: u64,
+    /// Memory for received and sent frames, per port and thread, in frames.
+    pub frames_per_port: u32,
+    /// Queue pairs per thread.
+    pub max_qps: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            ports: Vec::new(),
+            address_v4: None,
+            address_v6: None,
+            udp_port: DEFAULT_UDP_PORT,
+            dscps: Dscps::default(),
+            ev_layout: EvLayout::default(),
+            fabric_trims: false,
+            hop_limit: 64,
+            threads: 1,
+            cores: Vec::new(),
+            window_packets: 192,
+            spin_ns: 50_000,
+            yield_ns: 200_000,
+            frames_per_port: 1024,
+            max_qps: 4096,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// Defaults over these interfaces.
+    pub fn with_ports<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
+        Self { ports: names.into_iter().map(PortConfig::new).collect(), ..Self::default() }
+    }
+
+    /// Most engine threads: they take the low bits of a QPN.
+    pub const MAX_THREADS: u8 = 16;
+
+    /// Checks everything that can be checked without the operating system.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        let count = self.ports.len();
+        if count > usize::from(PortNum::MAX) {
+            return Err(EngineError::Config(format!("{count} ports: at most {} can be used", PortNum::MAX)));
+        }
+        if let Some(twice) = self.ports.iter().enumerate().find_map(|(at, port)| {
+            self.ports[..at].iter().any(|other| other.name == port.name).then_some(&port.name)
+        }) {
+            return Err(EngineError::Config(format!("port {twice} is listed twice")));
+        }
+        self.dscps.validate().map_err(|error| EngineError::Config(error.to_string()))?;
+        if self.threads == 0 || self.threads > Self::MAX_THREADS {
+            return Err(EngineError::Config(format!(
+                "{} engine threads: give 1 to {}",
+                self.threads,
+                Self::MAX_THREADS
+            )));
+        }
+        if !self.cores.is_empty() && self.cores.len() != usize::from(self.threads) {
+            let (cores, threads) = (self.cores.len(), self.threads);
+            return Err(EngineError::Config(format!("{cores} cores for {threads} threads: give one core per thread")));
+        }
+        if self.udp_port == 0 {
+            return Err(EngineError::Config("UDP port 0 cannot be used: the default is 4791".into()));
+        }
+        if self.max_qps == 0 || self.max_qps > crate::ring::BELLS {
+            let most = crate::ring::BELLS;
+            return Err(EngineError::Config(format!("max_qps is {}: give 1 to {most}", self.max_qps)));
+        }
+        Ok(())
+    }
+
+    /// Is this one of the own node addresses?
+    pub(crate) fn owns(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.address_v4 == Some(address),
+            IpAddr::V6(address) => self.address_v6 == Some(address),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(config: &EngineConfig) -> String {
+        config.validate().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        EngineConfig::with_ports(["p1", "p2"]).validate().unwrap();
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        let config = EngineConfig::with_ports(["p1", "p2", "p1"]);
+        assert_eq!(message(&config), "port p1 is listed twice");
+        let config = EngineConfig { threads: 0, ..EngineConfig::default() };
+        assert_eq!(message(&config), "0 engine threads: give 1 to 16");
+        let config = EngineConfig { threads: 2, cores: vec![1], ..EngineConfig::default() };
+        assert_eq!(message(&config), "1 cores for 2 threads: give one core per thread");
+    }
+}

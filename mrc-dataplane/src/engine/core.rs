@@ -1,0 +1,445 @@
+//! Everything of an engine thread but its ports: queue pairs, peers, regions, completion queues, timers, and the lists that say
+//! who is to be served.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use mrc_protocol::{AccessError, Cx, Instant, Memory, QpEvent, QpState, Qpcc, Stall};
+use mrc_wire::{Payload, PortSet, Qpn};
+
+use super::command::CqId;
+use super::config::EngineConfig;
+use super::counters::{Cells, EngineDrop};
+use super::endpoint::{BACKLOG, Response};
+use super::event::{EngineEvent, EventSink};
+use super::gap::Gap as _;
+use super::peer::Peers;
+use super::qp::QpSlot;
+use super::timer::Timers;
+use crate::region::{KeyMap, PdId, RegionFault, RegionTable};
+use crate::ring::{CompletionProducer, RingCorrupt};
+
+/// How long a destroyed queue pair answers duplicates (api.md D11).
+const LINGER_NS: u64 = 1_000_000_000;
+
+/// Requests taken from one send ring before others get their turn.
+const FETCH_BURST: usize = 64;
+
+/// A completion queue as one engine thread sees it.
+pub(super) struct CqSlot {
+    pub(super) producer: CompletionProducer,
+    dirty: bool,
+    overrun: bool,
+}
+
+/// See the module.
+pub(super) struct Core {
+    pub(super) config: Arc<EngineConfig>,
+    pub(super) cells: Arc<Cells>,
+    pub(super) regions: RegionTable,
+    pub(super) peers: Peers,
+    pub(super) qps: Vec<Option<Box<QpSlot>>>,
+    pub(super) by_qpn: KeyMap<u32>,
+    pub(super) cqs: Vec<Option<CqSlot>>,
+    pub(super) timers: Timers,
+    pub(super) sinks: Vec<Arc<dyn EventSink>>,
+    /// To be asked for packets, in this order.
+    pub(super) ready: VecDeque<u32>,
+    /// Had packets in this batch.
+    pub(super) touched: Vec<u32>,
+    /// To be asked for completions, events and deadlines.
+    dirty: Vec<u32>,
+    dirty_cqs: Vec<CqId>,
+    pub(super) waiting_for_room: VecDeque<u32>,
+    lingering: VecDeque<(Instant, u32)>,
+    pub(super) responses: VecDeque<Response>,
+    /// Ports whose link is up.
+    pub(super) up: PortSet,
+    pub(super) stall: Option<Stall>,
+    /// Of queue pairs that have no peer: nothing is in flight there.
+    lonely: Qpcc,
+}
+
+impl Core {
+    pub(super) fn new(config: Arc<EngineConfig>, cells: Arc<Cells>, peers: Peers) -> Self {
+        Self {
+            config,
+            cells,
+            regions: RegionTable::default(),
+            peers,
+            qps: Vec::new(),
+            by_qpn: KeyMap::default(),
+            cqs: Vec::new(),
+            timers: Timers::default(),
+            sinks: Vec::new(),
+            ready: VecDeque::new(),
+            touched: Vec::new(),
+            dirty: Vec::new(),
+            dirty_cqs: Vec::new(),
+            waiting_for_room: VecDeque::new(),
+            lingering: VecDeque::new(),
+            responses: VecDeque::with_capacity(BACKLOG),
+            up: PortSet::EMPTY,
+            stall: None,
+            lonely: Qpcc::fixed(1),
+        }
+    }
+
+    /// Lets `f` do something to a queue pair, which may have packets to send afterwards.
+    pub(super) fn with_qp<R>(
+        &mut self,
+        key: u32,
+        now: Instant,
+        f: impl FnOnce(&mut QpSlot, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
+        let result = self.visit(key, now, f);
+        self.make_ready(key);
+        result
+    }
+
+    /// Lets `f` do something to a queue pair, whose completions, events and deadline are looked at afterwards.
+    pub(super) fn visit<R>(
+        &mut self,
+        key: u32,
+        now: Instant,
+        f: impl FnOnce(&mut QpSlot, &mut Cx<'_>) -> R,
+    ) -> Option<R> {
+        let slot = self.qps.get_mut(key as usize)?.as_deref_mut()?;
+        let peer = slot.connection.and_then(|connection| self.peers.get_mut(connection.peer));
+        let cc = peer.map_or(&mut self.lonely, |peer| &mut peer.cc);
+        let mut memory = QpMemory { regions: &self.regions, pd: slot.pd };
+        let mut cx = Cx { now, cc, memory: &mut memory, stall: self.stall };
+        let result = f(slot, &mut cx);
+        if !std::mem::replace(&mut slot.lists.dirty, true) {
+            self.dirty.push(key);
+        }
+        Some(result)
+    }
+
+    pub(super) fn slot(&self, key: u32) -> Option<&QpSlot> {
+        self.qps.get(key as usize)?.as_deref()
+    }
+
+    /// It may have packets to send.
+    pub(super) fn make_ready(&mut self, key: u32) {
+        if let Some(Some(slot)) = self.qps.get_mut(key as usize)
+            && !std::mem::replace(&mut slot.lists.ready, true)
+        {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// The bell of a queue pair was heard: takes what was posted. True if there is more.
+    pub(super) fn fetch(&mut self, key: u32, now: Instant) -> bool {
+        let fetched = self.with_qp(key, now, |slot, cx| {
+            slot.fetch_recvs()?;
+            slot.fetch_sends(now, FETCH_BURST, |qp, slot| {
+                qp.handle_local_fault(cx, slot, mrc_protocol::Status::LocalProtection);
+            })
+        });
+        match fetched {
+            Some(Ok(more)) => more,
+            Some(Err(corrupt)) => {
+                self.condemn(key, now, corrupt);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// A ring was overwritten: its queue pair cannot go on.
+    pub(super) fn condemn(&mut self, key: u32, now: Instant, corrupt: RingCorrupt) {
+        let Some(qpn) = self.slot(key).map(|slot| slot.qpn) else { return };
+        tracing::error!(%qpn, "queue pair fails: {corrupt}");
+        self.fail(key, now);
+    }
+
+    /// To ERR for a local reason.
+    fn fail(&mut self, key: u32, now: Instant) {
+        let qpn = self.with_qp(key, now, |slot, cx| {
+            let live = !matches!(slot.qp.state(), QpState::Err | QpState::Reset);
+            slot.qp.handle_error(cx);
+            live.then_some(slot.qpn)
+        });
+        if let Some(Some(qpn)) = qpn {
+            self.tell(EngineEvent::QpFatal(qpn));
+        }
+    }
+
+    pub(super) fn tell(&self, event: EngineEvent) {
+        for sink in &self.sinks {
+            sink.event(event);
+        }
+    }
+
+    /// Deadlines that have come.
+    pub(super) fn run_timers(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        while let Some(key) = self.timers.pop_due(now) {
+            any = true;
+            self.with_qp(key, now, |slot, cx| slot.qp.handle_timeout(cx));
+        }
+        while let Some(&(until, key)) = self.lingering.front()
+            && until <= now
+        {
+            self.lingering.pop_front();
+            if self.slot(key).is_some_and(|slot| slot.lingering) {
+                self.remove(key, now);
+            }
+        }
+        any
+    }
+
+    /// When something will be due.
+    pub(super) fn next_deadline(&mut self) -> Option<Instant> {
+        let linger = self.lingering.front().map(|&(until, _)| until);
+        match (self.timers.next(), linger) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Collects what the queue pairs of this pass have to say: completions go to their queues, which are published together.
+    /// Called after the port rings were flushed, so that an acknowledgement is under way before the application learns what
+    /// it acknowledges (api.md D11).
+    pub(super) fn collect(&mut self, now: Instant) {
+        // Failing queue pairs make others dirty: until nobody is left.
+        while !self.dirty.is_empty() {
+            let mut dirty = std::mem::take(&mut self.dirty);
+            for &key in &dirty {
+                self.collect_one(key, now);
+            }
+            dirty.clear();
+            if self.dirty.is_empty() {
+                // Keep the allocation.
+                self.dirty = dirty;
+            }
+        }
+        for cq in std::mem::take(&mut self.dirty_cqs) {
+            if let Some(Some(slot)) = self.cqs.get_mut(cq.0 as usize) {
+                slot.dirty = false;
+                slot.producer.publish();
+            }
+        }
+    }
+
+    fn collect_one(&mut self, key: u32, now: Instant) {
+        let Some(Some(slot)) = self.qps.get_mut(key as usize) else { return };
+        slot.lists.dirty = false;
+        self.timers.set(key, slot.qp.next_timeout());
+        let mut overrun = None;
+        while let Some(completion) = slot.qp.poll_completion() {
+            let cq = if completion.queue == mrc_protocol::Queue::Send { slot.send_cq } else { slot.recv_cq };
+            let Some(entry) = slot.completion(&completion) else { continue };
+            if slot.lingering {
+                continue;
+            }
+            self.cells.completions.add(1);
+            if entry.status != 0 {
+                self.cells.completion_errors.add(1);
+            }
+            let Some(Some(queue)) = self.cqs.get_mut(cq.0 as usize) else { continue };
+            if queue.overrun {
+                continue;
+            }
+            if queue.producer.push(entry).is_err() {
+                queue.overrun = true;
+                overrun = Some(cq);
+            } else if !std::mem::replace(&mut queue.dirty, true) {
+                self.dirty_cqs.push(cq);
+            }
+        }
+        slot.tell_progress();
+        let (qpn, silent) = (slot.qpn, slot.lingering);
+        while let Some(Some(event)) = self.qps.get_mut(key as usize).map(|slot| slot.as_mut().and_then(|slot| slot.qp.poll_event())) {
+            self.qp_event(qpn, event, silent);
+        }
+        if let Some(cq) = overrun {
+            self.overrun(cq, now);
+        }
+    }
+
+    fn qp_event(&self, qpn: Qpn, event: QpEvent, silent: bool) {
+        match event {
+            QpEvent::EvBad { ev, port, reason, .. } => {
+                tracing::debug!(%qpn, %ev, %port, ?reason, "path withdrawn");
+                self.cells.port(port).evs_withdrawn.add(1);
+            }
+            QpEvent::EvGood { ev, port, .. } => {
+                tracing::debug!(%qpn, %ev, %port, "path returned");
+                self.cells.port(port).evs_returned.add(1);
+            }
+            _ if silent => {}
+            // What a completion reports raises no event (api.md §3.7).
+            QpEvent::Fatal => tracing::debug!(%qpn, "queue pair failed"),
+            QpEvent::RequestError => self.tell(EngineEvent::QpRequestError(qpn)),
+            QpEvent::AccessError => self.tell(EngineEvent::QpAccessError(qpn)),
+        }
+    }
+
+    /// api.md §3.7: the queue is in error for good, and the queue pairs that use it fail.
+    fn overrun(&mut self, cq: CqId, now: Instant) {
+        if let Some(Some(slot)) = self.cqs.get_mut(cq.0 as usize) {
+            slot.producer.publish();
+            slot.producer.notify_error();
+        }
+        tracing::warn!(cq = cq.0, "completion queue overrun: its queue pairs fail; create it deeper or poll it more often");
+        self.tell(EngineEvent::CqError(cq));
+        for key in 0..self.qps.len() as u32 {
+            if self.slot(key).is_some_and(|slot| slot.send_cq == cq || slot.recv_cq == cq) {
+                self.fail(key, now);
+            }
+        }
+    }
+
+    pub(super) fn add_cq(&mut self, cq: CqId, producer: CompletionProducer) {
+        let at = cq.0 as usize;
+        if self.cqs.len() <= at {
+            self.cqs.resize_with(at + 1, || None);
+        }
+        self.cqs[at] = Some(CqSlot { producer, dirty: false, overrun: false });
+    }
+
+    pub(super) fn remove_cq(&mut self, cq: CqId) {
+        if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    pub(super) fn add_qp(&mut self, key: u32, slot: QpSlot, now: Instant) {
+        self.remove(key, now);
+        let at = key as usize;
+        if self.qps.len() <= at {
+            self.qps.resize_with(at + 1, || None);
+        }
+        // Every list holds a queue pair at most once, so this is all that they ever need.
+        let count = self.qps.len();
+        for list in [&mut self.ready, &mut self.waiting_for_room] {
+            list.reserve(count.saturating_sub(list.len()));
+        }
+        for list in [&mut self.touched, &mut self.dirty] {
+            list.reserve(count.saturating_sub(list.len()));
+        }
+        self.dirty_cqs.reserve(self.cqs.len().saturating_sub(self.dirty_cqs.len()));
+        self.timers.make_place(key);
+        self.by_qpn.insert(slot.qpn.get(), key);
+        self.qps[at] = Some(Box::new(slot));
+    }
+
+    /// The application has destroyed it: answers duplicates for a while, then goes.
+    pub(super) fn linger(&mut self, key: u32, now: Instant) {
+        let connected = self.with_qp(key, now, |slot, cx| {
+            slot.lingering = true;
+            slot.qp.handle_linger(cx);
+            slot.connection.is_some() && matches!(slot.qp.state(), QpState::Rtr | QpState::Rts)
+        });
+        if connected == Some(true) {
+            self.lingering.push_back((now + LINGER_NS, key));
+        } else {
+            self.remove(key, now);
+        }
+    }
+
+    /// Ends a queue pair.
+    pub(super) fn remove(&mut self, key: u32, now: Instant) {
+        self.disconnect(key, now);
+        self.timers.set(key, None);
+        let Some(slot) = self.qps.get_mut(key as usize).and_then(Option::take) else { return };
+        self.by_qpn.remove(&slot.qpn.get());
+        // The next one at this place starts on no list.
+        self.ready.retain(|&other| other != key);
+        self.waiting_for_room.retain(|&other| other != key);
+        self.touched.retain(|&other| other != key);
+        self.dirty.retain(|&other| other != key);
+    }
+
+    /// To RESET; gives the window and the peer's record back.
+    pub(super) fn disconnect(&mut self, key: u32, now: Instant) {
+        let connection = self.with_qp(key, now, |slot, cx| {
+            slot.qp.handle_reset(cx);
+            slot.connection.take()
+        });
+        if let Some(Some(connection)) = connection {
+            if let Some(peer) = self.peers.get_mut(connection.peer) {
+                peer.waiting.retain(|&other| other != key);
+            }
+            if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
+                slot.lists.waits_for_window = false;
+            }
+            self.wake_waiting(connection.peer);
+            self.peers.leave(connection.peer);
+        }
+    }
+
+    /// The window towards a peer may have opened: some of those that wait for it try. One that makes use of it calls this
+    /// again, so that the window is filled; one that cannot goes to the end of the queue.
+    pub(super) fn wake_waiting(&mut self, index: u32) {
+        /// More than one, since the first may be held up by something else.
+        const TRIES: usize = 4;
+        let Some(peer) = self.peers.get_mut(index) else { return };
+        if peer.waiting.is_empty() || !peer.cc.can_send(peer.resolved) {
+            return;
+        }
+        // With nothing in flight there will be no acknowledgement to wake the others.
+        let tries = if peer.cc.inflight_packets() == 0 { peer.waiting.len() } else { TRIES };
+        for _ in 0..tries {
+            let Some(key) = self.peers.get_mut(index).and_then(|peer| peer.waiting.pop_front()) else { return };
+            if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
+                slot.lists.waits_for_window = false;
+            }
+            self.make_ready(key);
+        }
+    }
+
+    /// Tells a queue pair which ports it may use: those with a link that lead to its peer.
+    pub(super) fn tell_ports(&mut self, key: u32, now: Instant) {
+        let Some(slot) = self.slot(key) else { return };
+        let Some(peer) = slot.connection.and_then(|connection| self.peers.get(connection.peer)) else { return };
+        let usable = self.up.intersection(peer.hopeful);
+        if usable == slot.ports {
+            // Resolved by now, perhaps: it may be able to send.
+            self.make_ready(key);
+            return;
+        }
+        self.with_qp(key, now, |slot, cx| {
+            slot.ports = usable;
+            slot.qp.handle_ports(cx, usable, PortSet::first(31));
+        });
+    }
+
+    /// Links or next hops have changed.
+    pub(super) fn tell_all_ports(&mut self, now: Instant) {
+        for key in 0..self.qps.len() as u32 {
+            self.tell_ports(key, now);
+        }
+    }
+
+    pub(super) fn drop_packet(&self, reason: EngineDrop) {
+        self.cells.count_drop(reason);
+    }
+}
+
+/// The memory that packets for one queue pair may reach.
+pub(super) struct QpMemory<'a> {
+    pub(super) regions: &'a RegionTable,
+    pub(super) pd: PdId,
+}
+
+impl Memory for QpMemory<'_> {
+    fn check(&mut self, r_key: u32, va: u64, len: u64) -> Result<(), AccessError> {
+        self.regions.check_remote_write(self.pd, r_key, va, len).map_err(access_error)
+    }
+
+    fn place(&mut self, r_key: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
+        self.regions.write(self.pd, r_key, va, [payload.head, payload.tail]).map_err(access_error)
+    }
+}
+
+fn access_error(fault: RegionFault) -> AccessError {
+    match fault {
+        RegionFault::UnknownKey | RegionFault::OtherDomain => AccessError::Key,
+        RegionFault::NotPermitted => AccessError::Permission,
+        RegionFault::OutOfBounds => AccessError::Bounds,
+    }
+}
+

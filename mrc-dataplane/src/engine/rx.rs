@@ -1,0 +1,105 @@
+//! Frames in: parse, find the queue pair, check the addresses, let the protocol decide.
+
+use mrc_protocol::{Disposition, Instant};
+use mrc_wire::{Frame, Headers, Packet, PortNum, Qpn, ReceiveRules, Reject, parse};
+
+use super::core::Core;
+use super::counters::EngineDrop;
+use crate::port::Port;
+
+/// Frames handled with one reading of the clock (design: RTT samples steer congestion control).
+const BATCH: usize = 16;
+/// Frames taken from one port before the others get their turn.
+const BUDGET: usize = 64;
+
+/// Takes what has arrived on one port. True if there was anything.
+pub(super) fn receive(core: &mut Core, port: &mut dyn Port, clock: impl Fn() -> Instant) -> bool {
+    let num = port.num();
+    let mut taken = 0;
+    while taken < BUDGET {
+        let now = clock();
+        let count = port.rx_batch(BATCH, &mut |frame| core.handle_frame(frame, num, now));
+        taken += count;
+        if count < BATCH {
+            break;
+        }
+    }
+    taken > 0
+}
+
+impl Core {
+    pub(super) fn handle_frame(&mut self, frame: Frame<'_>, port: PortNum, now: Instant) {
+        let cells = self.cells.port(port);
+        cells.rx_packets.add(1);
+        cells.rx_bytes.add(frame.len() as u64);
+        let config = &*self.config;
+        let rules =
+            ReceiveRules { udp_ports: &[config.udp_port], dscps: &config.dscps, ev_layout: config.ev_layout };
+        match parse(frame, &rules) {
+            Ok(packet) => self.handle_packet(&packet, port, now),
+            Err(Reject::NotMrc(reason)) => self.cells.not_mrc[reason.index()].add(1),
+            Err(Reject::Drop(reason)) => self.cells.malformed[reason.index()].add(1),
+        }
+    }
+
+    /// wire-format.md §11 step 7, as far as it does not need the queue pair's state.
+    fn handle_packet(&mut self, packet: &Packet<'_>, port: PortNum, now: Instant) {
+        if packet.bth.dqp == Qpn::ENDPOINT {
+            self.handle_endpoint(packet, port, now);
+            return;
+        }
+        let Some(&key) = self.by_qpn.get(&packet.bth.dqp.get()) else {
+            return self.drop_packet(EngineDrop::UnknownQp);
+        };
+        let Some(connection) = self.slot(key).and_then(|slot| slot.connection) else {
+            return self.drop_packet(EngineDrop::NotConnected);
+        };
+        if packet.src != connection.remote {
+            return self.drop_packet(EngineDrop::WrongSource);
+        }
+        if packet.dst != connection.local {
+            return self.drop_packet(EngineDrop::WrongDestination);
+        }
+        let is_write = matches!(packet.headers, Headers::Write { .. });
+        if is_write {
+            self.cells.port(port).rx_data_bytes.add(packet.payload.len() as u64);
+        }
+        let handled = self.visit(key, now, |slot, cx| {
+            if is_write {
+                // A receive posted before its peer was told to write must be there, bell or not.
+                slot.fetch_recvs()?;
+            }
+            Ok(slot.qp.handle_packet(cx, packet, port))
+        });
+        match handled {
+            Some(Ok(Disposition::Accepted)) | None => {}
+            Some(Ok(Disposition::Dropped(reason))) => self.cells.protocol[reason as usize].add(1),
+            Some(Err(corrupt)) => self.condemn(key, now, corrupt),
+        }
+        self.touch(key);
+    }
+
+    fn touch(&mut self, key: u32) {
+        if let Some(Some(slot)) = self.qps.get_mut(key as usize)
+            && !std::mem::replace(&mut slot.lists.touched, true)
+        {
+            self.touched.push(key);
+        }
+    }
+
+    /// Everything at hand has been handled: acknowledgements are decided, and windows may have opened.
+    pub(super) fn end_batch(&mut self, now: Instant) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for key in touched.drain(..) {
+            let peer = self.with_qp(key, now, |slot, _| {
+                slot.lists.touched = false;
+                slot.qp.end_of_batch(now);
+                slot.connection.map(|connection| connection.peer)
+            });
+            if let Some(Some(peer)) = peer {
+                self.wake_waiting(peer);
+            }
+        }
+        self.touched = touched;
+    }
+}

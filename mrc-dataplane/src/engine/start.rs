@@ -1,0 +1,208 @@
+//! Starting: addresses, ports, threads.
+
+use std::any::Any;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crossbeam::channel::bounded;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::SigSet;
+use nix::unistd::Pid;
+
+use super::clock::Clock;
+use super::config::EngineConfig;
+use super::control::{Control, port_num};
+use super::core::Core;
+use super::counters::Cells;
+use super::error::EngineError;
+use super::peer::Peers;
+use super::ports::PortFacts;
+use super::threads::{Thread, Threads};
+use super::wait::{self, Patience, Shared};
+use super::worker::Worker;
+use super::{Engine, Inner};
+use crate::neigh::NextHops;
+use crate::port::Port;
+use crate::ring::Board;
+
+/// Jobs that may wait for one thread.
+const JOBS: usize = 64;
+
+/// The ports of one engine thread each, and who knows the way.
+pub(super) struct Plumbing {
+    pub(super) ports: Vec<Vec<Box<dyn Port>>>,
+    pub(super) next_hops: Arc<dyn NextHops>,
+    pub(super) watcher: Option<Box<dyn Any + Send + Sync>>,
+    /// Readable after a change of links or next hops; the closure takes that notice back.
+    pub(super) news: Option<(OwnedFd, Box<dyn Fn() + Send + Sync>)>,
+}
+
+impl Engine {
+    /// Starts an engine on ports that are there already, one thread. For tests, and for ports of one's own.
+    pub fn start_with_ports(
+        config: EngineConfig,
+        ports: Vec<Box<dyn Port>>,
+        next_hops: Arc<dyn NextHops>,
+    ) -> Result<Self, EngineError> {
+        let config = EngineConfig { threads: 1, ..config };
+        config.validate()?;
+        launch(config, Plumbing { ports: vec![ports], next_hops, watcher: None, news: None })
+    }
+}
+
+/// Starts the threads.
+pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine, EngineError> {
+    let Plumbing { ports, next_hops, watcher, news } = plumbing;
+    let Some(first) = ports.first().filter(|ports| !ports.is_empty()) else { return Err(EngineError::NoPorts) };
+    for (at, port) in first.iter().enumerate() {
+        if Some(port.num()) != port_num(at) {
+            return Err(EngineError::Config(format!("port {} is not number {}", port.name(), at + 1)));
+        }
+    }
+    let facts = first.iter().enumerate().map(|(at, port)| {
+        PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps))
+    });
+    let facts: Arc<Vec<PortFacts>> = Arc::new(facts.collect());
+    let clock = Clock::new();
+    let shared_config = Arc::new(config.clone());
+    let boards = ports.iter().map(|_| Board::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+    let boards = boards.map_err(EngineError::os("make an event fd"))?;
+
+    // Built at once, so that a failure on the way stops and joins what runs already.
+    let mut inner = Inner {
+        control: Mutex::new(Control::new(config.clone())),
+        config,
+        threads: Threads(Vec::new()),
+        shared: Vec::new(),
+        cells: Vec::new(),
+        facts: facts.clone(),
+        _watcher: watcher,
+    };
+    let mut news = news;
+    for (index, ports) in ports.into_iter().enumerate() {
+        let (jobs, queue) = bounded(JOBS);
+        let mut fds = descriptors(&ports)?;
+        let cells = Arc::new(Cells::new(ports.len()));
+        let core = Core::new(shared_config.clone(), cells.clone(), Peers::new(next_hops.clone()));
+        let board = boards[index].clone();
+        let worker = Worker::new(index, core, ports, queue.clone(), board.clone(), facts.clone(), clock);
+        let shared = Arc::new(Shared {
+            worker: Mutex::new(worker),
+            board: board.clone(),
+            jobs: queue,
+            stop: AtomicBool::new(false),
+            inline_at: AtomicU64::new(0),
+            clock,
+        });
+        // One thread hears the news and passes them on.
+        let take_news = news.take().map(|(fd, take)| {
+            fds.push(fd);
+            let others: Vec<_> = boards.iter().filter(|other| !Arc::ptr_eq(other, &board)).cloned().collect();
+            move || {
+                take();
+                others.iter().for_each(|board| board.wake());
+            }
+        });
+        let dead = Arc::new(AtomicBool::new(false));
+        let patience = Patience { spin_ns: shared_config.spin_ns, yield_ns: shared_config.yield_ns };
+        let core_id = shared_config.cores.get(index).copied();
+        let (its_shared, its_dead) = (shared.clone(), dead.clone());
+        let join = std::thread::Builder::new()
+            .name(format!("mrc-engine-{index}"))
+            .spawn(move || {
+                let _announce = Announce(its_dead);
+                prepare(core_id);
+                wait::run(&its_shared, &fds, patience, || {
+                    if let Some(take) = &take_news {
+                        take();
+                    }
+                });
+            })
+            .map_err(EngineError::os("start a thread"))?;
+        inner.threads.0.push(Thread { jobs, board, dead, join: Some(join) });
+        inner.shared.push(shared);
+        inner.cells.push(cells);
+    }
+    Ok(Engine(Arc::new(inner)))
+}
+
+/// Says that the thread has ended, even by a panic.
+struct Announce(Arc<AtomicBool>);
+
+impl Drop for Announce {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn descriptors(ports: &[Box<dyn Port>]) -> Result<Vec<OwnedFd>, EngineError> {
+    ports
+        .iter()
+        .filter_map(|port| port.fd())
+        .map(|fd| fd.as_fd().try_clone_to_owned().map_err(EngineError::os("copy a descriptor")))
+        .collect()
+}
+
+/// Signals belong to the application; timers of 20 us need more precision than the default slack of 50 us.
+fn prepare(core: Option<usize>) {
+    if let Err(error) = SigSet::all().thread_block() {
+        tracing::warn!("engine thread cannot block signals: {error}");
+    }
+    if let Err(error) = nix::sys::prctl::set_timerslack(1_000) {
+        tracing::warn!("engine thread keeps its timer slack: {error}");
+    }
+    if let Some(core) = core {
+        let mut set = CpuSet::new();
+        if let Err(error) = set.set(core).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)) {
+            tracing::warn!("engine thread cannot be pinned to core {core}: {error}; it runs on any");
+        }
+    }
+}
+
+/// The node addresses: those of the configuration, else those that `lo` has.
+pub(super) fn choose_addresses(config: &mut EngineConfig, on_lo: &[IpAddr]) -> Result<(), EngineError> {
+    let v4 = |address: &IpAddr| match address {
+        IpAddr::V4(address) => is_global_v4(*address).then_some(*address),
+        IpAddr::V6(_) => None,
+    };
+    let v6 = |address: &IpAddr| match address {
+        IpAddr::V6(address) => is_global_v6(*address).then_some(*address),
+        IpAddr::V4(_) => None,
+    };
+    config.address_v4 = config.address_v4.or_else(|| on_lo.iter().find_map(v4));
+    config.address_v6 = config.address_v6.or_else(|| on_lo.iter().find_map(v6));
+    if config.address_v4.is_none() && config.address_v6.is_none() {
+        return Err(EngineError::NoAddress);
+    }
+    Ok(())
+}
+
+fn is_global_v4(address: Ipv4Addr) -> bool {
+    !address.is_loopback() && !address.is_link_local() && !address.is_unspecified() && !address.is_multicast()
+}
+
+fn is_global_v6(address: Ipv6Addr) -> bool {
+    !address.is_loopback()
+        && !address.is_unspecified()
+        && !address.is_multicast()
+        && !address.is_unicast_link_local()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_lo_are_the_default_and_loopback_is_none() {
+        let mut config = EngineConfig::with_ports(["p1"]);
+        let lo: Vec<IpAddr> =
+            ["127.0.0.1", "::1", "10.1.0.1", "2001:db8::1"].map(|text| text.parse().unwrap()).into();
+        choose_addresses(&mut config, &lo).unwrap();
+        assert_eq!(config.address_v4, Some("10.1.0.1".parse().unwrap()));
+        assert_eq!(config.address_v6, Some("2001:db8::1".parse().unwrap()));
+        let mut config = EngineConfig::with_ports(["p1"]);
+        assert!(matches!(choose_addresses(&mut config, &lo[..2]), Err(EngineError::NoAddress)));
+    }
+}

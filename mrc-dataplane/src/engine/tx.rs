@@ -1,0 +1,252 @@
+//! Frames out: queue pairs in turn, headers from the template of the path, data from the region into the frame with the ICRC in
+//! the same pass.
+
+use mrc_protocol::{Instant, Transmit};
+use mrc_wire::{BuildError, Ecn, FrameWriter, L3Template, Outgoing, PortNum, PortSet, frame_len};
+
+use super::core::Core;
+use super::qp::Data;
+use crate::port::{Port, TxResult};
+use crate::region::RegionFault;
+
+/// Packets that a queue pair may send before the next one has its turn, with one reading of the clock.
+const BURST: usize = 16;
+/// Packets in one pass, so that arriving ones do not wait for long.
+const BUDGET: usize = 128;
+
+/// Free places in the transmit rings.
+#[derive(Default)]
+pub(super) struct Room {
+    left: Vec<usize>,
+    ports: PortSet,
+}
+
+impl Room {
+    /// Looks at the rings. Returns the ports that have room now and had none.
+    fn refresh(&mut self, ports: &[Box<dyn Port>]) -> PortSet {
+        let before = self.ports;
+        self.ports = PortSet::EMPTY;
+        self.left.clear();
+        for port in ports {
+            let left = if port.link_up() { port.tx_room() } else { 0 };
+            self.left.push(left);
+            if left > 0 {
+                self.ports.insert(port.num());
+            }
+        }
+        self.ports.difference(before)
+    }
+
+    fn take(&mut self, port: PortNum) {
+        if let Some(left) = self.left.get_mut(port.index()) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.ports.remove(port);
+            }
+        }
+    }
+
+    fn close(&mut self, port: PortNum) {
+        if let Some(left) = self.left.get_mut(port.index()) {
+            *left = 0;
+        }
+        self.ports.remove(port);
+    }
+}
+
+/// Why a frame could not be filled.
+enum Fault {
+    Region(RegionFault),
+    Build(BuildError),
+}
+
+impl From<RegionFault> for Fault {
+    fn from(fault: RegionFault) -> Self {
+        Self::Region(fault)
+    }
+}
+
+impl From<BuildError> for Fault {
+    fn from(error: BuildError) -> Self {
+        Self::Build(error)
+    }
+}
+
+/// Serves the queue pairs that may have something to send. True if anything was sent.
+pub(super) fn transmit(
+    core: &mut Core,
+    ports: &mut [Box<dyn Port>],
+    room: &mut Room,
+    clock: impl Fn() -> Instant,
+) -> bool {
+    if !room.refresh(ports).is_empty() {
+        wake_waiting_for_room(core);
+    }
+    let mut sent = 0;
+    while sent < BUDGET {
+        let Some(key) = core.ready.pop_front() else { break };
+        let Some(Some(slot)) = core.qps.get_mut(key as usize) else { continue };
+        slot.lists.ready = false;
+        let (count, more) = serve(core, ports, room, key, clock());
+        sent += count;
+        if more {
+            core.make_ready(key);
+        }
+    }
+    sent > 0
+}
+
+fn wake_waiting_for_room(core: &mut Core) {
+    while let Some(key) = core.waiting_for_room.pop_front() {
+        if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
+            slot.lists.waits_for_room = false;
+        }
+        core.make_ready(key);
+    }
+}
+
+/// One turn of one queue pair: how many packets it sent, and whether it may have more.
+fn serve(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, key: u32, now: Instant) -> (usize, bool) {
+    let Some(slot) = core.slot(key) else { return (0, false) };
+    let Some(connection) = slot.connection else { return (0, false) };
+    for count in 0..BURST {
+        let Some(peer) = core.peers.get(connection.peer) else { return (count, false) };
+        let usable = room.ports.intersection(peer.resolved);
+        let next = core.visit(key, now, |slot, cx| slot.qp.poll_transmit(cx, usable));
+        let Some(Some(transmit)) = next else {
+            let content = core.park(key, connection.peer, room.ports);
+            if content || count > 0 {
+                core.wake_waiting(connection.peer);
+            }
+            return (count, false);
+        };
+        if !send(core, ports, room, key, connection.peer, &transmit, now) {
+            return (count, true);
+        }
+    }
+    (BURST, true)
+}
+
+/// Puts one packet into its port's ring; false if that did not work.
+fn send(
+    core: &mut Core,
+    ports: &mut [Box<dyn Port>],
+    room: &mut Room,
+    key: u32,
+    peer: u32,
+    transmit: &Transmit,
+    now: Instant,
+) -> bool {
+    let fault = match fill_frame(core, ports, key, peer, transmit) {
+        Some((TxResult::Queued, len)) => {
+            room.take(transmit.port);
+            count(core, transmit, len);
+            return true;
+        }
+        Some((TxResult::Abandoned, _)) => transmit.payload,
+        Some((TxResult::NoRoom | TxResult::BadLength, _)) | None => None,
+    };
+    core.cells.unsent.add(1);
+    if let Some(fragment) = fault {
+        core.with_qp(key, now, |slot, cx| {
+            slot.qp.handle_unsent(cx, transmit);
+            slot.qp.handle_local_fault(cx, fragment.slot, mrc_protocol::Status::LocalProtection);
+        });
+    } else {
+        room.close(transmit.port);
+        core.with_qp(key, now, |slot, cx| slot.qp.handle_unsent(cx, transmit));
+    }
+    false
+}
+
+fn fill_frame(
+    core: &Core,
+    ports: &mut [Box<dyn Port>],
+    key: u32,
+    peer: u32,
+    transmit: &Transmit,
+) -> Option<(TxResult, usize)> {
+    let slot = core.slot(key)?;
+    let template = core.peers.get(peer)?.template(transmit.port)?;
+    let port = ports.get_mut(transmit.port.index())?;
+    let data = transmit.payload.map(|part| slot.data(&core.regions, part.slot, part.offset, part.len));
+    let outgoing = Outgoing {
+        bth: transmit.bth,
+        headers: transmit.headers,
+        ev: transmit.ev,
+        ev_layout: core.config.ev_layout,
+        dscp: core.config.dscps.of(transmit.class),
+        ecn: if transmit.ect { Ecn::Ect0 } else { Ecn::NotEct },
+        payload_len: data.as_ref().map_or(0, Data::len),
+    };
+    let len = frame_len(template, &transmit.headers, outgoing.payload_len);
+    let qpn = slot.qpn;
+    let result = port.tx_frame(len, &mut |head, tail| {
+        match write_frame(head, tail, template, &outgoing, data.as_ref()) {
+            Ok(()) => true,
+            Err(Fault::Region(fault)) => {
+                tracing::debug!(%qpn, "send request fails: {fault}");
+                false
+            }
+            Err(Fault::Build(error)) => {
+                tracing::error!(%qpn, "packet cannot be built: {error}");
+                false
+            }
+        }
+    });
+    Some((result, len))
+}
+
+fn write_frame(
+    head: &mut [u8],
+    tail: &mut [u8],
+    template: &L3Template,
+    outgoing: &Outgoing,
+    data: Option<&Data<'_>>,
+) -> Result<(), Fault> {
+    let mut frame = FrameWriter::start(head, tail, template, outgoing)?;
+    if let Some(data) = data {
+        data.pieces::<Fault>(|len, read| {
+            let mut at = 0;
+            frame.fill(len, |to| -> Result<(), Fault> {
+                read(at, to);
+                at += to.len();
+                Ok(())
+            })
+        })?;
+    }
+    frame.finish()?;
+    Ok(())
+}
+
+fn count(core: &Core, transmit: &Transmit, len: usize) {
+    let cells = core.cells.port(transmit.port);
+    cells.tx_packets.add(1);
+    cells.tx_bytes.add(len as u64);
+    if let Some(fragment) = transmit.payload {
+        cells.tx_data_bytes.add(fragment.len.into());
+    }
+    if transmit.is_retransmission {
+        cells.retransmissions.add(1);
+    }
+}
+
+impl Core {
+    /// It has nothing to send now: notes what it may be waiting for. True if it has no data that waits.
+    fn park(&mut self, key: u32, peer: u32, with_room: PortSet) -> bool {
+        let Some(Some(slot)) = self.qps.get_mut(key as usize) else { return true };
+        let Some(peer) = self.peers.get_mut(peer) else { return true };
+        let usable = self.up.intersection(peer.resolved);
+        // Control packets wait for room, too.
+        if !usable.difference(with_room).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_room, true) {
+            self.waiting_for_room.push_back(key);
+        }
+        if !slot.qp.has_data() {
+            return true;
+        }
+        if !usable.difference(peer.cc.room()).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_window, true) {
+            peer.waiting.push_back(key);
+        }
+        false
+    }
+}

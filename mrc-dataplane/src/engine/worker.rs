@@ -1,0 +1,368 @@
+//! One pass of an engine thread, and the jobs between two passes.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crossbeam::channel::Receiver;
+use mrc_protocol::{Instant, Stall};
+use mrc_wire::PortSet;
+
+use super::clock::Clock;
+use super::command::{PathInfo, QpChange, QpInfo};
+use super::core::Core;
+use super::error::CommandError;
+use super::event::EngineEvent;
+use super::job::{Answer, Job, Task};
+use super::peer::Hop;
+use super::ports::PortFacts;
+use super::qp::{Connection, QpSlot};
+use super::gap::Gap as _;
+use super::{rx, tx};
+use crate::port::Port;
+use crate::ring::Board;
+
+/// Longer without a pass than this is a stall: losses that overlap it are no path's fault (protocol.md §5.6; 4 base RTTs).
+const STALL_NS: u64 = 200_000;
+
+/// How often ports are flushed although nothing was sent, to take finished frames back.
+const TIDY_NS: u64 = 10_000_000;
+
+/// Everything that an engine thread owns. Whoever holds its lock may run it.
+pub(super) struct Worker {
+    pub(super) core: Core,
+    pub(super) ports: Vec<Box<dyn Port>>,
+    seen: Vec<Seen>,
+    room: tx::Room,
+    jobs: Receiver<Job>,
+    board: Arc<Board>,
+    facts: Arc<Vec<PortFacts>>,
+    clock: Clock,
+    index: usize,
+    /// Last time at which it was alive, or asleep with good reason.
+    alive: Instant,
+    tidied: Instant,
+    /// Bells of queue pairs with more requests than one turn takes.
+    again: Vec<u32>,
+    bells: Vec<u32>,
+}
+
+/// What was last seen of a port.
+struct Seen {
+    changes: u32,
+    up: bool,
+    lost: bool,
+}
+
+/// What a pass came to.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    /// Something was done, or is to be done at once.
+    pub(super) busy: bool,
+    /// When there will be something to do, unless something happens before.
+    pub(super) deadline: Option<Instant>,
+    /// A transmit ring was full, or not emptied yet: nobody says when that changes.
+    pub(super) wants_room: bool,
+}
+
+impl Worker {
+    pub(super) fn new(
+        index: usize,
+        core: Core,
+        ports: Vec<Box<dyn Port>>,
+        jobs: Receiver<Job>,
+        board: Arc<Board>,
+        facts: Arc<Vec<PortFacts>>,
+        clock: Clock,
+    ) -> Self {
+        let now = clock.now();
+        let seen = ports.iter().map(|_| Seen { changes: u32::MAX, up: false, lost: false }).collect();
+        let mut worker = Self {
+            core,
+            ports,
+            seen,
+            room: tx::Room::default(),
+            jobs,
+            board,
+            facts,
+            clock,
+            index,
+            alive: now,
+            tidied: now,
+            again: Vec::new(),
+            bells: Vec::new(),
+        };
+        worker.follow_links(true);
+        worker
+    }
+
+    /// Does everything that can be done now.
+    pub(super) fn pass(&mut self) -> Pass {
+        let start = self.clock.now();
+        self.note_stall(start);
+        self.core.cells.passes.add(1);
+        let mut busy = self.run_jobs();
+        busy |= self.follow_links(false);
+        busy |= self.hear_bells(start);
+        for port in &mut self.ports {
+            let clock = self.clock;
+            busy |= rx::receive(&mut self.core, &mut **port, || clock.now());
+        }
+        let now = self.clock.now();
+        self.core.end_batch(now);
+        busy |= self.core.run_timers(now);
+        let clock = self.clock;
+        let mut sent = self.core.send_responses(&mut self.ports);
+        sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
+        let pending = self.ports.iter().any(|port| port.tx_pending());
+        if sent || pending || !self.core.waiting_for_room.is_empty() || now.since(self.tidied) > TIDY_NS {
+            self.tidied = now;
+            self.flush();
+        }
+        self.core.collect(now);
+        self.alive = now;
+        Pass {
+            busy: busy || sent || !self.core.ready.is_empty() || !self.again.is_empty(),
+            deadline: self.core.next_deadline(),
+            wants_room: pending || !self.core.waiting_for_room.is_empty(),
+        }
+    }
+
+    /// The thread slept until now; `planned` is when it wanted to wake up by itself.
+    pub(super) fn slept(&mut self, planned: Option<Instant>) {
+        let now = self.clock.now();
+        self.core.cells.sleeps.add(1);
+        self.alive = planned.map_or(now, |planned| planned.min(now));
+    }
+
+    fn note_stall(&mut self, now: Instant) {
+        if now.since(self.alive) > STALL_NS {
+            self.core.stall = Some(Stall { from: self.alive, to: now });
+            self.core.cells.stalls.add(1);
+        }
+    }
+
+    fn hear_bells(&mut self, now: Instant) -> bool {
+        self.bells.append(&mut self.again);
+        self.board.take(|key| self.bells.push(key));
+        let any = !self.bells.is_empty();
+        for key in self.bells.drain(..) {
+            if self.core.fetch(key, now) {
+                self.again.push(key);
+            }
+        }
+        any
+    }
+
+    /// Follows links, MTUs, MAC addresses and next hops. True if something changed.
+    fn follow_links(&mut self, first: bool) -> bool {
+        let mut changed = false;
+        for (port, seen) in self.ports.iter().zip(&mut self.seen) {
+            let changes = port.link().changes();
+            if changes == seen.changes {
+                continue;
+            }
+            seen.changes = changes;
+            changed = true;
+            let up = port.link_up() && !seen.lost;
+            if up != seen.up {
+                seen.up = up;
+                if up {
+                    self.core.up.insert(port.num());
+                } else {
+                    self.core.up.remove(port.num());
+                }
+                if self.index == 0 && !first {
+                    tracing::info!(port = port.name(), up, "link");
+                    let num = port.num();
+                    self.core.tell(if up { EngineEvent::PortActive(num) } else { EngineEvent::PortError(num) });
+                }
+            }
+            if self.index == 0
+                && let Some(facts) = self.facts.get(port.num().index())
+            {
+                facts.follow(&**port);
+            }
+        }
+        let now = self.clock.now();
+        let mut hops = false;
+        let config = self.core.config.clone();
+        self.core.peers.follow(changed, &self.ports, &config, |_| hops = true);
+        if changed || hops {
+            self.core.tell_all_ports(now);
+        }
+        changed || hops
+    }
+
+    fn flush(&mut self) {
+        for (port, seen) in self.ports.iter_mut().zip(&mut self.seen) {
+            if seen.lost {
+                continue;
+            }
+            if let Err(error) = port.tx_flush() {
+                tracing::error!(port = port.name(), "port lost: {error}");
+                seen.lost = true;
+                seen.up = false;
+                // Looked at in the next pass.
+                seen.changes = seen.changes.wrapping_sub(1);
+                self.core.up.remove(port.num());
+                if self.index == 0 {
+                    self.core.tell(EngineEvent::PortGone(port.num()));
+                }
+            }
+        }
+    }
+
+    fn run_jobs(&mut self) -> bool {
+        let mut any = false;
+        while let Ok(Job { task, reply }) = self.jobs.try_recv() {
+            any = true;
+            let answer = self.run(task);
+            // What the job has changed is visible before its answer: no completion of a queue pair that was destroyed.
+            self.core.collect(self.clock.now());
+            // Whoever asked may have gone.
+            let _ = reply.send(answer);
+        }
+        any
+    }
+
+    fn run(&mut self, task: Task) -> Result<Answer, CommandError> {
+        let now = self.clock.now();
+        match task {
+            Task::AddRegion(region) => self.core.regions.insert(region),
+            Task::RemoveRegion { lkey } => self.core.regions.remove(lkey),
+            Task::AddCq { cq, producer } => self.core.add_cq(cq, producer),
+            Task::RemoveCq { cq } => self.core.remove_cq(cq),
+            Task::AddQp(new) => self.core.add_qp(new.key, QpSlot::new(*new), now),
+            Task::Modify { key, change } => self.modify(key, change, now)?,
+            Task::Query { key } => return Ok(self.info(key).map_or(Answer::Done, |info| Answer::Info(Box::new(info)))),
+            Task::QueryPaths { key } => return Ok(Answer::Paths(self.paths(key))),
+            Task::RemoveQp { key } => self.remove_qp(key, now),
+            Task::NotePeer { remote, local, joined } => self.note_peer(remote, local, joined),
+            Task::Subscribe(sink) => self.core.sinks.push(sink),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn note_peer(&mut self, remote: IpAddr, local: IpAddr, joined: bool) {
+        if joined {
+            let config = self.core.config.clone();
+            self.core.peers.join(remote, local, &self.ports, &config);
+        } else if let Some(index) = self.core.peers.find(remote) {
+            self.core.peers.leave(index);
+        }
+    }
+
+    fn modify(&mut self, key: u32, change: QpChange, now: Instant) -> Result<(), CommandError> {
+        let core = &mut self.core;
+        let done = match change {
+            QpChange::ToInit(attr) => core.with_qp(key, now, |slot, _| slot.qp.handle_init(&attr)),
+            QpChange::ToRtr { attr, local, remote } => {
+                let done = core.with_qp(key, now, |slot, _| slot.qp.handle_rtr(&attr, now));
+                if let Some(Ok(())) = done {
+                    let config = core.config.clone();
+                    let peer = core.peers.join(remote, local, &self.ports, &config);
+                    if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
+                        let (dest_qpn, pmtu) = (attr.dest_qpn, attr.pmtu);
+                        slot.connection = Some(Connection { peer, local, remote, dest_qpn, pmtu });
+                        slot.ports = PortSet::first(31);
+                    }
+                    core.tell_ports(key, now);
+                }
+                done
+            }
+            QpChange::ToRts(attr) => core.with_qp(key, now, |slot, _| slot.qp.handle_rts(&attr, now)),
+            QpChange::ToErr => core.with_qp(key, now, |slot, cx| {
+                slot.qp.handle_error(cx);
+                Ok(())
+            }),
+            QpChange::ToReset => {
+                core.disconnect(key, now);
+                core.with_qp(key, now, |slot, _| {
+                    if let Err(corrupt) = slot.discard() {
+                        tracing::error!(qpn = %slot.qpn, "rings cannot be emptied: {corrupt}");
+                    }
+                    Ok(())
+                })
+            }
+            QpChange::Adjust(attr) => core.with_qp(key, now, |slot, _| slot.qp.handle_modify(&attr)),
+        };
+        // What was posted before the state permitted it (receives in INIT, flushes in ERR).
+        core.fetch(key, now);
+        done.unwrap_or(Ok(())).map_err(CommandError::State)
+    }
+
+    /// Lets owed acknowledgements go, then keeps only what answers duplicates (api.md D11).
+    fn remove_qp(&mut self, key: u32, now: Instant) {
+        self.core.visit(key, now, |slot, _| slot.qp.end_of_batch(now));
+        self.core.collect(now);
+        self.core.linger(key, now);
+        self.send_owed();
+    }
+
+    /// Transmits until nobody has anything more, or the rings stay full.
+    fn send_owed(&mut self) {
+        const ROUNDS: usize = 64;
+        for _ in 0..ROUNDS {
+            let clock = self.clock;
+            let sent = tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
+            self.flush();
+            if !sent && self.core.waiting_for_room.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// The engine ends: what is owed goes out, nothing more is started.
+    pub(super) fn shut_down(&mut self) {
+        let now = self.clock.now();
+        for key in 0..self.core.qps.len() as u32 {
+            self.core.with_qp(key, now, |slot, cx| {
+                slot.qp.end_of_batch(now);
+                slot.lingering = true;
+                slot.qp.handle_linger(cx);
+            });
+        }
+        self.send_owed();
+        for key in 0..self.core.qps.len() as u32 {
+            self.core.remove(key, now);
+        }
+    }
+
+    fn info(&self, key: u32) -> Option<QpInfo> {
+        let slot = self.core.slot(key)?;
+        let connection = slot.connection;
+        let peer = connection.and_then(|connection| self.core.peers.get(connection.peer));
+        let unreachable = peer.into_iter().flat_map(|peer| self.ports.iter().zip(&peer.hops));
+        Some(QpInfo {
+            state: slot.qp.state(),
+            local: connection.map(|connection| connection.local),
+            remote: connection.map(|connection| connection.remote),
+            dest_qpn: connection.map(|connection| connection.dest_qpn),
+            pmtu: connection.map(|connection| connection.pmtu),
+            unack_psn: slot.qp.unack_psn(),
+            unreachable: unreachable
+                .filter_map(|(port, hop)| match hop {
+                    Hop::Template(_) => None,
+                    Hop::Pending => Some((port.num(), "next hop is being resolved".to_owned())),
+                    Hop::Unreachable(why) => Some((port.num(), why.clone())),
+                })
+                .collect(),
+        })
+    }
+
+    fn paths(&self, key: u32) -> Vec<PathInfo> {
+        let Some(slot) = self.core.slot(key) else { return Vec::new() };
+        slot.qp
+            .ev_states()
+            .map(|view| PathInfo {
+                ev: view.entry.ev,
+                port: view.entry.port,
+                state: view.state,
+                why: view.reason,
+                since_ns: view.since.as_ns(),
+                active: view.active,
+                eligible: view.eligible,
+            })
+            .collect()
+    }
+}
