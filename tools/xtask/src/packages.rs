@@ -165,12 +165,15 @@ pub(crate) fn install_missing(purpose: Purpose, privilege: Privilege) -> Result<
     for package in &missing {
         println!("  {:<14} {}", package.name, package.why);
     }
-    for arguments in apt_commands(&names) {
-        run_apt(privilege, &arguments).map_err(|command| SetupError::Failed {
-            command,
-            missing: names.clone(),
-        })?;
+    let [update, install] = apt_commands(&names);
+    // One repository of somebody else's that is out of order makes an update fail; what is needed may still be known.
+    if let Err(command) = run_apt(privilege, &update) {
+        eprintln!("warning: `{command}` failed, going on with the package lists that are there");
     }
+    run_apt(privilege, &install).map_err(|command| SetupError::Failed {
+        command,
+        missing: names,
+    })?;
     Ok(())
 }
 
