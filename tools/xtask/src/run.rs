@@ -75,7 +75,7 @@ fn run(step: &Step, privilege: Privilege) -> (Verdict, Counts) {
             let mut command = cargo(arguments, privilege, step.needs.root);
             command.envs(environment.iter().copied());
             println!("   cargo {}", arguments.join(" "));
-            match watch(&mut command) {
+            match watch(&mut command, &mut io::stdout().lock()) {
                 Ok((true, counts)) if counts.failed == 0 => (Verdict::Passed, counts),
                 Ok((_, counts)) => (Verdict::Failed, counts),
                 Err(error) => {
@@ -123,16 +123,15 @@ fn workspace() -> PathBuf {
 }
 
 /// Runs a command, passes its output on, and reads the counts in it. Standard error goes through as it is.
-fn watch(command: &mut Command) -> io::Result<(bool, Counts)> {
+fn watch(command: &mut Command, to: &mut impl Write) -> io::Result<(bool, Counts)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let mut counts = Counts::default();
     if let Some(output) = child.stdout.take() {
         let mut reader = BufReader::new(output);
         let mut line = Vec::new();
-        let mut stdout = io::stdout().lock();
         while reader.read_until(b'\n', &mut line)? > 0 {
-            stdout.write_all(&line)?;
-            stdout.flush()?;
+            to.write_all(&line)?;
+            to.flush()?;
             counts.read_line(&String::from_utf8_lossy(&line));
             line.clear();
         }
@@ -201,9 +200,11 @@ mod tests {
     #[test]
     fn output_is_counted_and_the_exit_status_kept() {
         let script = "echo 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 3";
-        let (success, counts) = watch(Command::new("sh").args(["-c", script])).unwrap();
+        let mut shown = Vec::new();
+        let (success, counts) = watch(Command::new("sh").args(["-c", script]), &mut shown).unwrap();
         assert!(!success);
         assert_eq!(counts.passed, 2);
+        assert_eq!(shown, b"test result: ok. 2 passed; 0 failed; 0 ignored\n");
     }
 
     #[test]
