@@ -70,7 +70,7 @@ pub enum LabError {
     LinkTimeout {
         /// Which link.
         link: String,
-        /// `up` or `down`.
+        /// `up`, `down` or `receiving`.
         state: &'static str,
         /// How long it was waited for.
         waited_ms: u128,

@@ -1,9 +1,10 @@
 //! A fabric that is up.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use mrc_ebpf::{Passing, PassingProgram};
 
+use crate::capture::Capture;
 use crate::namespace::{self, NetNs};
 use crate::netlink::LinkStatus;
 use crate::plan::{self, End, Plan, Role};
@@ -84,12 +86,9 @@ impl Lab {
         lab.set_up()?;
         lab.passing = lab.attach_passing()?;
         let ends = || lab.plan.links.iter().flat_map(|l| l.ends);
-        for end in ends() {
-            lab.add_routes(end)?;
-        }
-        for end in ends() {
-            lab.wait_link(end, "up", LinkStatus::usable)?;
-        }
+        ends().try_for_each(|end| lab.wait_link(end, "up", LinkStatus::usable))?;
+        ends().try_for_each(|end| lab.add_routes(end))?;
+        ends().try_for_each(|end| lab.wait_addresses(end))?;
         Ok(lab)
     }
 
@@ -191,8 +190,35 @@ impl Lab {
     }
 
     fn wait_link(&self, end: End, state: &'static str, reached: impl Fn(&LinkStatus) -> bool) -> Result<(), LabError> {
+        self.wait(end, state, || Ok(reached(&self.status(end)?)))
+    }
+
+    /// Waits until a fabric port receives at all its IPv6 addresses: the kernel lets an address begin its work later than it says so,
+    /// even without duplicate address detection, and what comes before is lost.
+    fn wait_addresses(&self, end: End) -> Result<(), LabError> {
+        let interface = self.plan.interface(end);
+        if interface.plane.is_none() {
+            return Ok(());
+        }
+        let index = self.index(end);
+        let own = interface.addresses.iter().chain(&self.plan.nodes[end.node].loopback);
+        let v6 = own.filter_map(|p| if let IpAddr::V6(v6) = p.address { Some(v6) } else { None });
+        for address in v6.chain([interface.link_local()]) {
+            self.wait(end, "receiving", || {
+                Ok(self.namespaces[end.node].rtnl().receives(index, address))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn wait(
+        &self,
+        end: End,
+        state: &'static str,
+        mut reached: impl FnMut() -> Result<bool, LabError>,
+    ) -> Result<(), LabError> {
         let start = Instant::now();
-        while !reached(&self.status(end)?) {
+        while !reached()? {
             if start.elapsed() > LINK_DEADLINE {
                 return Err(LabError::LinkTimeout {
                     link: self.plan.end_name(end),
@@ -269,14 +295,15 @@ impl Lab {
             self.wait_link(end, "down", LinkStatus::unusable)?;
             return self.wait_link(other, "down", LinkStatus::unusable);
         }
-        // The other end may be down for a reason of its own; then there is nothing to wait for.
-        let both = self.status(other)?.admin_up();
-        if both {
-            self.wait_link(end, "up", LinkStatus::usable)?;
-            self.wait_link(other, "up", LinkStatus::usable)?;
-            self.add_routes(other)?;
+        // The other end may be down for a reason of its own; then the link waits for that.
+        if !self.status(other)?.admin_up() {
+            return Ok(());
         }
-        self.add_routes(end)
+        let ends = [end, other];
+        ends.into_iter()
+            .try_for_each(|e| self.wait_link(e, "up", LinkStatus::usable))?;
+        ends.into_iter().try_for_each(|e| self.add_routes(e))?;
+        ends.into_iter().try_for_each(|e| self.wait_addresses(e))
     }
 
     fn host_link(&self, host: usize, plane: usize) -> Result<[End; 2], LabError> {
@@ -357,6 +384,16 @@ impl<'lab> Namespace<'lab> {
             none => none.insert(ProcessSpace::new()?),
         };
         space.spawn(&self.lab.namespaces[self.node], self.name(), command)
+    }
+}
+
+impl Namespace<'_> {
+    /// Records what passes an interface of this node into a pcap file, from when this returns until [`Capture::stop`]. `filter` is
+    /// tcpdump's (`""` for everything), which must be installed.
+    ///
+    /// On a switch it sees everything; on a host `AF_XDP` takes packets before a capture can see them.
+    pub fn capture(&self, interface: &str, file: &Path, filter: &str) -> Result<Capture, LabError> {
+        Capture::start(self, interface, file, filter)
     }
 }
 

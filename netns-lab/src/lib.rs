@@ -4,6 +4,7 @@
 //! [`plan`] for the scheme. Hosts run closures ([`Namespace::enter`]) and programs ([`Namespace::spawn`]). The namespaces have no names:
 //! only this process holds them, so nothing is left of them or of the programs in them when it ends, even by `kill -9`.
 
+mod capture;
 mod error;
 mod lab;
 mod namespace;
@@ -12,6 +13,7 @@ pub mod plan;
 mod process;
 mod topology;
 
+pub use capture::{Capture, Captured};
 pub use error::LabError;
 pub use lab::{Counters, Host, Lab, Namespace};
 pub use nix::sys::signal::Signal;

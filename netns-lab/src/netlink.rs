@@ -4,19 +4,18 @@
 //! namespaces sends thousands of requests; several in one datagram save most of the system calls.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::sys::socket::{
@@ -35,7 +34,6 @@ const ANSWER_TIMEOUT_S: i64 = 10;
 /// What the kernel says about an interface.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkStatus {
-    pub(crate) index: u32,
     pub(crate) flags: LinkFlags,
     pub(crate) stats: Stats64,
 }
@@ -155,40 +153,65 @@ impl Rtnl {
         Ok(messages)
     }
 
-    /// All interfaces of the namespace.
-    pub(crate) fn links(&mut self) -> Result<Vec<LinkStatus>, LabError> {
-        self.flush()?;
-        let failed = |e: io::Error| LabError::kernel("list the interfaces", e);
+    /// What the kernel says about one interface.
+    pub(crate) fn link(&mut self, index: u32) -> Result<LinkStatus, LabError> {
+        let mut request = LinkMessage::default();
+        request.header.index = index;
+        let answer = self.ask(RouteNetlinkMessage::GetLink(request), |answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(status(&link)),
+            _ => None,
+        });
+        answer.map_err(|e| LabError::kernel(format!("ask for the state of interface {index}"), e))
+    }
+
+    /// Whether the kernel receives packets to an IPv6 address of its own. It starts to do so some time after the address was added.
+    pub(crate) fn receives(&mut self, index: u32, address: Ipv6Addr) -> bool {
+        let mut request = RouteMessage::default();
+        request.header.address_family = AddressFamily::Inet6;
+        request.header.destination_prefix_length = 128;
+        request.attributes = vec![RouteAttribute::Destination(RouteAddress::Inet6(address))];
+        if address.is_unicast_link_local() {
+            request.attributes.push(RouteAttribute::Oif(index));
+        }
+        let answer = self.ask(RouteNetlinkMessage::GetRoute(request), |answer| match answer {
+            RouteNetlinkMessage::NewRoute(route) => Some(route.header.kind == RouteType::Local),
+            _ => None,
+        });
+        // No route at all is an error to the kernel.
+        answer.unwrap_or(false)
+    }
+
+    /// Sends one question and takes the first answer to it that `pick` wants.
+    fn ask<T>(
+        &mut self,
+        question: RouteNetlinkMessage,
+        pick: impl Fn(RouteNetlinkMessage) -> Option<T>,
+    ) -> io::Result<T> {
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.flags = NLM_F_REQUEST;
         header.sequence_number = self.sequence;
         self.sequence = self.sequence.wrapping_add(1);
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(question));
         message.finalize();
         let mut buffer = vec![0; message.buffer_len()];
         message.serialize(&mut buffer);
-        send(self.socket.as_raw_fd(), &buffer, MsgFlags::empty()).map_err(|e| failed(e.into()))?;
-        let mut links = Vec::new();
+        send(self.socket.as_raw_fd(), &buffer, MsgFlags::empty())?;
         loop {
-            for message in self.receive().map_err(failed)? {
+            for message in self.receive()? {
                 if message.header.sequence_number != header.sequence_number {
                     continue;
                 }
                 match message.payload {
-                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => links.push(status(link)),
-                    NetlinkPayload::Error(answer) => return Err(failed(answer.to_io())),
-                    NetlinkPayload::Done(_) => return Ok(links),
+                    NetlinkPayload::InnerMessage(answer) => {
+                        if let Some(answer) = pick(answer) {
+                            return Ok(answer);
+                        }
+                    }
+                    NetlinkPayload::Error(answer) => return Err(answer.to_io()),
                     _ => {}
                 }
             }
         }
-    }
-
-    /// One interface.
-    pub(crate) fn link(&mut self, index: u32) -> Result<LinkStatus, LabError> {
-        let missing = || LabError::kernel(format!("find interface {index}"), nix::Error::ENODEV);
-        self.links()?.into_iter().find(|l| l.index == index).ok_or_else(missing)
     }
 
     /// Creates a veth pair, each end down, the second in the namespace `far`.
@@ -351,7 +374,7 @@ fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-fn status(link: LinkMessage) -> LinkStatus {
+fn status(link: &LinkMessage) -> LinkStatus {
     let stats = link.attributes.iter().find_map(|a| {
         if let LinkAttribute::Stats64(s) = a {
             Some(*s)
@@ -360,7 +383,6 @@ fn status(link: LinkMessage) -> LinkStatus {
         }
     });
     LinkStatus {
-        index: link.header.index,
         flags: link.header.flags,
         stats: stats.unwrap_or_default(),
     }

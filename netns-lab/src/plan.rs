@@ -70,6 +70,23 @@ pub struct Interface {
     pub plane: Option<usize>,
 }
 
+impl Interface {
+    /// The link-local address that the kernel gives it, made from its MAC address (RFC 4291, appendix A).
+    pub fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.mac.map(u16::from);
+        Ipv6Addr::new(
+            0xfe80,
+            0,
+            0,
+            0,
+            ((a ^ 2) << 8) | b,
+            (c << 8) | 0xff,
+            0xfe00 | d,
+            (e << 8) | f,
+        )
+    }
+}
+
 /// What a namespace is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -306,7 +323,7 @@ fn leaf(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>) {
     for plane in 1..=topology.planes {
         let mut switch = Node::new(format!("t0.p{plane}"), Role::Switch);
         let switch_node = nodes.len();
-        for h in 0..topology.hosts {
+        for (h, host) in nodes.iter_mut().take(topology.hosts).enumerate() {
             let end = |side: u16| {
                 let v6 = Ipv6Addr::new(0xfd4d, 0x5243, plane as u16, h as u16 + 1, 0, 0, 0, side);
                 both(Ipv4Addr::new(10, plane as u8, h as u8 + 1, side as u8), 30, v6, 64)
@@ -337,7 +354,7 @@ fn leaf(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>) {
             let ends = [
                 End {
                     node: h,
-                    interface: nodes[h].add(host_port),
+                    interface: host.add(host_port),
                 },
                 End {
                     node: switch_node,
@@ -362,7 +379,7 @@ fn management(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>)
     };
     let mut mgmt = Node::new("mgmt".to_owned(), Role::Management);
     let node = nodes.len();
-    for h in 0..topology.hosts {
+    for (h, host) in nodes.iter_mut().take(topology.hosts).enumerate() {
         let mut port = bare("mgmt".to_owned(), mac(0, h, 1));
         port.addresses.push(Prefix {
             address: mgmt_v4(h).into(),
@@ -371,7 +388,7 @@ fn management(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>)
         let ends = [
             End {
                 node: h,
-                interface: nodes[h].add(port),
+                interface: host.add(port),
             },
             End {
                 node,

@@ -1,7 +1,15 @@
 //! Labs that are really built. Needs root; without it every test says that it was skipped.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "lab/support.rs"]
-mod support;
-
+#[path = "lab/capture.rs"]
+mod capture;
+#[path = "lab/command.rs"]
+mod command;
 #[path = "lab/fabric.rs"]
 mod fabric;
+#[path = "lab/links.rs"]
+mod links;
+#[path = "lab/processes.rs"]
+mod processes;
+#[path = "lab/support.rs"]
+mod support;

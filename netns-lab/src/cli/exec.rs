@@ -7,7 +7,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use netns_lab::{Lab, LabError, Process, Signal, Topology};
+use netns_lab::plan::Plan;
+use netns_lab::{Lab, LabError, Process, ProcessGroup, Signal, Topology};
 
 use super::{output, signals};
 
@@ -42,24 +43,22 @@ enum Event {
 
 /// Builds the lab, runs the commands, and returns the worst exit status.
 pub(crate) fn run(topology: &Topology, commands: &[NodeCommand], stop_on_failure: bool) -> Result<u8, LabError> {
+    // Before anything is built: a wrong name should cost nothing.
+    let plan = Plan::new(topology)?;
+    commands.iter().try_for_each(|c| plan.node(&c.node).map(drop))?;
     let (events, inbox) = mpsc::channel();
     let asked = events.clone();
     signals::watch(move |signal| {
         let _ = asked.send(Event::Asked(signal));
     })?;
     let lab = Lab::build(topology)?;
-    let nodes = commands
-        .iter()
-        .map(|c| lab.node(&c.node))
-        .collect::<Result<Vec<_>, _>>()?;
-
     let mut groups = Vec::new();
     let mut outputs = Vec::new();
-    for (place, (command, node)) in commands.iter().zip(nodes).enumerate() {
+    for (place, command) in commands.iter().enumerate() {
         let mut shell = Command::new("/bin/sh");
         shell.arg("-c").arg(&command.line);
         shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = node.spawn(shell)?;
+        let mut process = lab.node(&command.node)?.spawn(shell)?;
         outputs.extend(follow(&mut process, &command.node, place));
         groups.push(process.group());
         wait(process, place, events.clone());
@@ -81,7 +80,7 @@ pub(crate) fn run(topology: &Topology, commands: &[NodeCommand], stop_on_failure
                 if code != 0 && deadline.is_none() {
                     eprintln!("netns-lab: {}: {}", commands[place].node, describe(status));
                     if stop_on_failure {
-                        groups.iter().for_each(|g| drop(g.signal(Signal::SIGTERM)));
+                        signal_all(&groups, Signal::SIGTERM);
                         deadline = Some(Instant::now() + GRACE);
                     }
                 }
@@ -92,7 +91,7 @@ pub(crate) fn run(topology: &Topology, commands: &[NodeCommand], stop_on_failure
                 if deadline.is_some() {
                     break;
                 }
-                groups.iter().for_each(|g| drop(g.signal(signal)));
+                signal_all(&groups, signal);
                 deadline = Some(Instant::now() + GRACE);
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -100,8 +99,17 @@ pub(crate) fn run(topology: &Topology, commands: &[NodeCommand], stop_on_failure
     }
     // What is left of the commands ends here, and with it the last writer of every output.
     drop(lab);
-    outputs.into_iter().for_each(|o| drop(o.join()));
+    for output in outputs {
+        let _ = output.join();
+    }
     Ok(worst)
+}
+
+fn signal_all(groups: &[ProcessGroup], signal: Signal) {
+    for group in groups {
+        // What has ended needs no signal.
+        let _ = group.signal(signal);
+    }
 }
 
 /// Copies a command's outputs until they end.
@@ -111,13 +119,13 @@ fn follow(process: &mut Process, node: &str, place: usize) -> Vec<JoinHandle<()>
     if let Some(from) = process.stdout.take() {
         let prefix = output::prefix(node, place, out_terminal);
         threads.push(thread::spawn(move || {
-            output::copy_lines(from, std::io::stdout(), &prefix)
+            output::copy_lines(from, std::io::stdout(), &prefix);
         }));
     }
     if let Some(from) = process.stderr.take() {
         let prefix = output::prefix(node, place, err_terminal);
         threads.push(thread::spawn(move || {
-            output::copy_lines(from, std::io::stderr(), &prefix)
+            output::copy_lines(from, std::io::stderr(), &prefix);
         }));
     }
     threads

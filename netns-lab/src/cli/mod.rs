@@ -14,23 +14,23 @@ use netns_lab::{LabError, Topology};
 /// Exit status for a command line that cannot be carried out, and for a lab that cannot be built.
 const FAILURE: u8 = 125;
 
+const NOTES: &str = "\
+Topologies:
+  pair  two hosts, port n joined to port n: no switch
+  leaf  two or more hosts, one T0 switch per plane
+
+Examples:
+  netns-lab show leaf --hosts 3 --planes 8
+  netns-lab exec pair -- h0:'ping -c 1 $H1_GID4'
+  netns-lab exec leaf --planes 2 -- h1:'mrc-perf server' h0:'mrc-perf client $H1_MGMT'
+  netns-lab exec leaf -- t0.p1:'timeout 5 tcpdump -ni h1' h0:'ping -c 3 $H1_GID6'
+  netns-lab up leaf --hosts 4
+
+Nothing is left behind, however a command ends: the namespaces have no names and end with it.
+Everything but `show` needs root.";
+
 #[derive(Debug, Parser)]
-#[command(
-    version,
-    about = "Multi-path fabrics in network namespaces on one machine",
-    after_help = "Topologies:\n  pair  two hosts, port n joined to port n: no switch\n  leaf  two or more hosts, one T0 switch per plane\n\n\
-        Nothing is left behind, however the command ends: namespaces have no names and end with it.\n\
-        Everything but `show` needs root.",
-    after_long_help = "Topologies:\n  pair  two hosts, port n joined to port n: no switch\n  leaf  two or more hosts, one T0 switch per plane\n\n\
-        Nothing is left behind, however the command ends: namespaces have no names and end with it.\n\
-        Everything but `show` needs root.\n\n\
-        Examples:\n  \
-        netns-lab show leaf --hosts 3 --planes 8\n  \
-        netns-lab exec pair -- h0:'ping -c 1 $H1_GID4'\n  \
-        netns-lab exec leaf --planes 2 -- h1:'mrc-perf server' h0:'mrc-perf client $H1_MGMT'\n  \
-        netns-lab exec leaf -- t0.p1:'timeout 5 tcpdump -ni any' h0:'ping -c 3 $H1_GID6'\n  \
-        netns-lab up leaf --hosts 4"
-)]
+#[command(version, about = "Multi-path fabrics in network namespaces on one machine", after_help = NOTES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -45,6 +45,7 @@ enum Command {
     ///
     /// In its environment a command finds MRC_PORTS (its ports), and for every host n: Hn_MGMT (management address, for sockets),
     /// Hn_GID4 and Hn_GID6 (node addresses); LAB_NODE is the name of its own node.
+    #[command(after_help = NOTES)]
     Exec {
         #[command(flatten)]
         topology: TopologyArgs,

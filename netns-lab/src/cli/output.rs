@@ -30,7 +30,7 @@ pub(crate) fn copy_lines(from: impl Read, mut to: impl Write, prefix: &str) {
     loop {
         line.clear();
         line.extend_from_slice(prefix.as_bytes());
-        // A reader that fails has ended; so has a writer, and then the command is still to be drained, or it would block.
+        // A command whose output fails has ended.
         match from.read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
@@ -38,8 +38,11 @@ pub(crate) fn copy_lines(from: impl Read, mut to: impl Write, prefix: &str) {
         if line.last() != Some(&b'\n') {
             line.push(b'\n');
         }
-        // One write per line, so that lines of several commands do not mix.
-        let _ = to.write_all(&line).and_then(|()| to.flush());
+        // One write per line, so that lines of several commands do not mix. Where nobody reads any more, the command's next line
+        // tells it so (SIGPIPE), as in any pipeline.
+        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+            return;
+        }
     }
 }
 

@@ -58,15 +58,18 @@ impl PlaneSockets {
 }
 
 /// Sends a datagram per plane, direction and family between two hosts and checks that it comes by the same plane's port.
-pub(crate) fn check_planes(lab: &Lab, a: usize, b: usize, planes: impl IntoIterator<Item = usize> + Clone) {
+pub(crate) fn check_planes(lab: &Lab, a: usize, b: usize, planes: impl Iterator<Item = usize>) {
+    let planes: Vec<usize> = planes.collect();
     for v6 in [false, true] {
         let [a, b] = [a, b].map(|h| PlaneSockets::new(&lab.host(h), v6));
-        for plane in planes.clone() {
+        for &plane in &planes {
             for (from, to) in [(&a, &b), (&b, &a)] {
                 let sent = format!("by plane {plane}");
                 from.plane(plane).send_to(sent.as_bytes(), to.address).unwrap();
                 let mut received = [0; 100];
-                let (length, source) = to.plane(plane).recv_from(&mut received).unwrap();
+                let (length, source) = to.plane(plane).recv_from(&mut received).unwrap_or_else(|error| {
+                    panic!("from {} to {} by plane {plane}: {error}", from.address, to.address);
+                });
                 assert_eq!((&received[..length], source), (sent.as_bytes(), from.address));
             }
         }
