@@ -2,6 +2,7 @@
 
 pub mod engine;
 pub mod neigh;
+pub mod netlink;
 pub mod port;
 pub mod region;
 pub mod ring;

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use aya::maps::{Array, MapData, PerCpuArray, XskMap};
 use aya::programs::Xdp;
-use aya::{Ebpf, Pod};
+use aya::{Ebpf, EbpfLoader, Pod};
 
 use crate::attach::{Attached, attach};
 use crate::error::{Error, load_error};
@@ -163,7 +163,7 @@ pub struct Steering {
 impl Steering {
     /// Loads the program for `interface` without attaching it yet; sockets can be put in place first.
     pub fn load(interface: &str, settings: &Settings) -> Result<Self, Error> {
-        let mut object = Ebpf::load(OBJECT).map_err(|error| load_error(interface, error))?;
+        let mut object = load_object(OBJECT, interface)?;
         xdp_program(&mut object, "steer", interface)?
             .load()
             .map_err(|error| load_error(interface, error))?;
@@ -227,6 +227,15 @@ impl Steering {
     fn map_mut(&mut self, name: &'static str) -> Result<&mut aya::maps::Map, Error> {
         self.object.map_mut(name).ok_or_else(|| no_map(name))
     }
+}
+
+/// Loads an object. Our programs touch no kernel types, so the kernel's type information is not read: that takes longer
+/// than everything else together.
+pub(crate) fn load_object(object: &[u8], interface: &str) -> Result<Ebpf, Error> {
+    EbpfLoader::new()
+        .btf(None)
+        .load(object)
+        .map_err(|error| load_error(interface, error))
 }
 
 /// The program of that name in an object.

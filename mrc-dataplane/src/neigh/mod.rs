@@ -69,12 +69,18 @@ pub struct FixedNextHops {
 impl FixedNextHops {
     /// Everything on a port goes to one MAC address, since the port has only one peer.
     pub fn one_peer_each(peers: impl IntoIterator<Item = (PortNum, [u8; 6])>) -> Self {
-        Self { default: peers.into_iter().collect(), ..Self::default() }
+        Self {
+            default: peers.into_iter().collect(),
+            ..Self::default()
+        }
     }
 
     /// Sets the answer for one pair.
     pub fn set(&self, port: PortNum, destination: IpAddr, hop: NextHop) {
-        self.table.write().unwrap_or_else(PoisonError::into_inner).insert((port, destination), hop);
+        self.table
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((port, destination), hop);
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 }
@@ -83,7 +89,11 @@ impl NextHops for FixedNextHops {
     fn lookup(&self, port: PortNum, destination: IpAddr) -> NextHop {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.get(&(port, destination)).copied().unwrap_or_else(|| {
-            self.default.get(&port).map_or(NextHop::Unreachable(Unreachable::NoSuchPort), |mac| NextHop::Resolved(*mac))
+            self.default
+                .get(&port)
+                .map_or(NextHop::Unreachable(Unreachable::NoSuchPort), |mac| {
+                    NextHop::Resolved(*mac)
+                })
         })
     }
 
