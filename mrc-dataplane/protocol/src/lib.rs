@@ -17,7 +17,12 @@ mod limit;
 mod path;
 mod qp;
 mod qpcc;
+mod requestor;
+mod responder;
 mod rtt;
+mod stats;
+#[cfg(test)]
+mod testing;
 mod time;
 mod work;
 
@@ -27,6 +32,7 @@ pub use attr::{
 pub use path::{EvState, EvView, Reason};
 pub use qp::{Qp, QpState};
 pub use qpcc::{AckSample, Qpcc};
+pub use stats::QpStats;
 pub use time::{Instant, Stall, ack_timeout_ns};
 pub use work::{
     AccessError, Completion, CreateError, Cx, Disposition, Drop, Fragment, Memory, NoMemory, PostError, QpEvent, Queue,

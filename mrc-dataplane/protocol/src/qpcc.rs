@@ -11,6 +11,9 @@ pub struct AckSample {
     pub now: Instant,
     /// Nominal bytes newly acknowledged (P26).
     pub newly_acked_bytes: u64,
+    /// Nominal bytes of packets that had been declared lost and were acknowledged now: they are not in flight any more,
+    /// but count as progress (protocol.md §10.5).
+    pub late_bytes: u64,
     /// The trigger was CE-marked.
     pub ce: bool,
     /// A valid round trip.

@@ -84,11 +84,18 @@ pub struct Stall {
     pub to: Instant,
 }
 
+/// One more than the largest value of [`backoff_class`] that matters: 1.024 us * 2^24 is the longest timeout.
+pub(crate) const BACKOFF_CLASSES: usize = 25;
+
 /// How often the timeout has been doubled after `k` consecutive timeouts (protocol.md §4, P3).
 pub(crate) fn backoff_class(k: u32, linear_cnt: u8) -> u32 {
     let linear = u32::from(linear_cnt);
     // k = 0 is T0 whatever linear_cnt says: every transmission starts there (protocol.md §5.7).
-    if k == 0 || k < linear { 0 } else { k - linear + 1 }
+    if k == 0 || k < linear {
+        0
+    } else {
+        (k - linear + 1).min(BACKOFF_CLASSES as u32 - 1)
+    }
 }
 
 /// The local ACK timeout after `k` consecutive timeouts of one packet, in ns; `None` = disabled (protocol.md §4, P3).
@@ -100,9 +107,5 @@ pub fn ack_timeout_ns(timeout: u8, k: u32, linear_cnt: u8) -> Option<u64> {
     }
     let t0 = 1024_u64 << timeout.min(24);
     let doublings = backoff_class(k, linear_cnt);
-    Some(if doublings >= 25 {
-        LONGEST_NS
-    } else {
-        (t0 << doublings).min(LONGEST_NS)
-    })
+    Some((t0 << doublings).min(LONGEST_NS))
 }

@@ -18,9 +18,11 @@ use rand_core::{RngCore, SeedableRng};
 
 use self::check::Checks;
 use self::events::Events;
+pub(crate) use self::rotation::Choice;
 use self::rotation::Rotation;
+pub(crate) use self::state::Happening;
+use self::state::Step;
 pub use self::state::{EvState, Reason};
-use self::state::{Happening, Step};
 use crate::attr::{EvEntry, PathConfig};
 use crate::time::Instant;
 use crate::work::{CreateError, QpEvent};
@@ -408,13 +410,6 @@ impl PathSet {
     /// Was the port of this path down at some time since `sent`? Then a loss is not the path's fault (§5.6).
     pub(crate) fn was_down_since(&self, index: EvIndex, sent: Instant) -> bool {
         self.down_until[usize::from(self.entry(index).port.get())] > sent
-    }
-
-    /// Paths whose port is in the set.
-    pub(crate) fn on_ports(&self, ports: PortSet) -> impl Iterator<Item = EvIndex> + '_ {
-        ports
-            .iter()
-            .flat_map(|port| self.planes[usize::from(port.get())].members.iter().copied())
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<QpEvent> {

@@ -1,0 +1,110 @@
+//! The attributes of each state (protocol.md §2.2).
+
+use super::state::Trigger;
+use super::{Qp, QpState};
+use crate::attr::{InitAttr, ModifyAttr, RetryAttr, RtrAttr, RtsAttr};
+use crate::requestor::{Connection, SendLimits};
+use crate::responder::ReceiveLimits;
+use crate::time::Instant;
+use crate::work::StateError;
+
+impl Qp {
+    /// RESET to INIT.
+    pub fn handle_init(&mut self, attr: &InitAttr) -> Result<(), StateError> {
+        self.may(Trigger::ToInit)?;
+        self.conn.p_key = attr.p_key;
+        self.responder.set_remote_write(attr.remote_write);
+        self.state = QpState::Init;
+        Ok(())
+    }
+
+    /// INIT to RTR.
+    pub fn handle_rtr(&mut self, attr: &RtrAttr, now: Instant) -> Result<(), StateError> {
+        self.may(Trigger::ToRtr)?;
+        within("mpr_dest", u32::from(attr.mpr_dest), u32::from(self.max_mpr))?;
+        within("max_wimm_dest", u32::from(attr.max_wimm_dest), u32::from(self.max_wimm))?;
+        self.clock(now);
+        // protocol.md §12, §8.2 (2)
+        let trimmable = self.fabric_trims && attr.peer.trim_nack;
+        self.paths.set_loss_condemns(trimmable);
+        self.conn = Connection {
+            qpn: self.qpn,
+            dest_qpn: attr.dest_qpn,
+            p_key: self.conn.p_key,
+            pmtu: attr.pmtu.bytes() as u32,
+            trimmable,
+        };
+        self.responder.start(
+            self.conn,
+            ReceiveLimits {
+                rq_psn: attr.rq_psn,
+                window: u32::from(attr.mpr_dest) * 128,
+                max_wimm: attr.max_wimm_dest,
+                trim_nack: attr.trim_nack,
+            },
+        );
+        self.state = QpState::Rtr;
+        Ok(())
+    }
+
+    /// RTR to RTS.
+    pub fn handle_rts(&mut self, attr: &RtsAttr, now: Instant) -> Result<(), StateError> {
+        self.may(Trigger::ToRts)?;
+        within("mpr", u32::from(attr.mpr), u32::from(self.max_mpr))?;
+        within("max_wimm", u32::from(attr.max_wimm), u32::from(u16::MAX))?;
+        check_retry(&attr.retry)?;
+        self.clock(now);
+        self.requestor.start(
+            self.conn,
+            SendLimits {
+                sq_psn: attr.sq_psn,
+                window: u32::from(attr.mpr) * 128,
+                max_wimm: attr.max_wimm,
+                retry: attr.retry,
+            },
+        );
+        self.state = QpState::Rts;
+        Ok(())
+    }
+
+    /// Changes what may be changed in the present state.
+    pub fn handle_modify(&mut self, attr: &ModifyAttr) -> Result<(), StateError> {
+        let here = StateError::Transition(self.state, self.state);
+        let live = matches!(self.state, QpState::Init | QpState::Rtr | QpState::Rts);
+        if attr.remote_write.is_some() && !live || attr.retry.is_some() && self.state != QpState::Rts {
+            return Err(here);
+        }
+        if let Some(retry) = attr.retry {
+            check_retry(&retry)?;
+            self.requestor.set_retry(retry);
+        }
+        if let Some(remote_write) = attr.remote_write {
+            self.responder.set_remote_write(remote_write);
+        }
+        Ok(())
+    }
+
+    fn may(&self, trigger: Trigger) -> Result<(), StateError> {
+        if self.state.permits().triggers.contains(&trigger) && !self.lingering {
+            Ok(())
+        } else {
+            Err(StateError::Transition(self.state, trigger.target()))
+        }
+    }
+}
+
+fn within(name: &'static str, value: u32, max: u32) -> Result<(), StateError> {
+    if (1..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(StateError::Limit { name, value, max })
+    }
+}
+
+fn check_retry(retry: &RetryAttr) -> Result<(), StateError> {
+    if retry.timeout <= 24 && retry.linear_cnt <= 7 && retry.exp_cnt <= 25 {
+        Ok(())
+    } else {
+        Err(StateError::Retry)
+    }
+}

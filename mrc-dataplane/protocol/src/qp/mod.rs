@@ -1,0 +1,453 @@
+//! One queue pair: the two roles, the paths, and the state that says which of them is at work.
+
+mod attributes;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use alloc::collections::VecDeque;
+
+use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
+
+use crate::attr::{QpCreate, Tuning};
+use crate::path::{EvView, PathSet};
+use crate::requestor::{Connection, Env, Failure, Requestor};
+use crate::responder::{self, Outcome, Responder};
+use crate::stats::QpStats;
+use crate::time::{Instant, Stall, earlier};
+use crate::work::{Completion, CreateError, Cx, Disposition, Drop, PostError, QpEvent, SendRequest, Status, Transmit};
+
+pub use self::state::QpState;
+use self::state::Trigger;
+
+/// A queue pair: requestor, responder and path set, with all their memory.
+///
+/// Order of calls. `handle_packet` for each packet of a batch, then [`Qp::end_of_batch`]; [`Qp::handle_timeout`] once
+/// [`Qp::next_timeout`] has come; `handle_send` and `handle_recv` as work is posted. After any of them:
+/// [`Qp::poll_transmit`] until `None`, [`Qp::poll_completion`] until `None`, [`Qp::poll_event`] until `None`, and look
+/// at [`Qp::next_timeout`] again. When `Cx::cc` is shared, what one queue pair hears may open the window for another:
+/// those with [`Qp::has_data`] are to be polled too.
+pub struct Qp {
+    state: QpState,
+    qpn: Qpn,
+    tuning: Tuning,
+    /// Limits of creation.
+    max_mpr: u8,
+    max_wimm: u16,
+    fabric_trims: bool,
+    conn: Connection,
+    requestor: Requestor,
+    responder: Responder,
+    paths: PathSet,
+    events: VecDeque<QpEvent>,
+    stats: QpStats,
+    /// The latest time at which a timer was served late.
+    stall: Option<Stall>,
+    now: Instant,
+    lingering: bool,
+}
+
+const EVENTS: usize = 4;
+
+impl Qp {
+    /// A queue pair in RESET. Every port of its universe counts as up until [`Qp::handle_ports`] says otherwise.
+    pub fn new(create: QpCreate) -> Result<Self, CreateError> {
+        if !(1..=32768).contains(&create.sq_depth) {
+            return Err(CreateError::SqDepth(create.sq_depth));
+        }
+        if create.rq_depth > 1 << 24 {
+            return Err(CreateError::RqDepth(create.rq_depth));
+        }
+        if create.max_mpr == 0 || create.max_wimm == 0 {
+            return Err(CreateError::Limit);
+        }
+        if create.tuning.sack_gen_threshold_bytes > Tuning::MAX_SACK_GEN_THRESHOLD
+            || create.tuning.sack_hold_ns > Tuning::MAX_SACK_HOLD_NS
+        {
+            return Err(CreateError::Tuning);
+        }
+        let paths = PathSet::new(&create.path, create.seed)?;
+        Ok(Self {
+            state: QpState::Reset,
+            qpn: create.qpn,
+            max_mpr: create.max_mpr,
+            max_wimm: create.max_wimm,
+            fabric_trims: create.path.fabric_trims,
+            conn: Connection::NONE,
+            requestor: Requestor::new(&create, paths.len()),
+            responder: Responder::new(&create),
+            paths,
+            events: VecDeque::with_capacity(EVENTS),
+            stats: QpStats::default(),
+            stall: None,
+            now: Instant::ZERO,
+            lingering: false,
+            tuning: create.tuning,
+        })
+    }
+
+    // ---- getters
+
+    /// The state.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Own number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The peer's, from RTR on.
+    pub fn dest_qpn(&self) -> Qpn {
+        self.conn.dest_qpn
+    }
+
+    /// Counters since creation.
+    pub fn stats(&self) -> &QpStats {
+        &self.stats
+    }
+
+    /// Every path, in the order of the universe.
+    pub fn ev_states(&self) -> impl Iterator<Item = EvView> + '_ {
+        self.paths.views()
+    }
+
+    /// Send requests whose completion was not polled.
+    pub fn sq_outstanding(&self) -> u32 {
+        self.requestor.outstanding()
+    }
+
+    /// Is there data that waits for the window, a port or a path?
+    pub fn has_data(&self) -> bool {
+        self.state == QpState::Rts && self.requestor.has_data()
+    }
+
+    /// Is there an answer to the peer that waits for a port?
+    pub fn has_answers(&self) -> bool {
+        self.responder.has_answers()
+    }
+
+    /// Requestor: the PSN of the next packet that was never sent.
+    pub fn next_psn(&self) -> Psn {
+        self.requestor.next_psn()
+    }
+
+    /// Requestor: everything up to here was received by the peer.
+    pub fn unack_psn(&self) -> Psn {
+        self.requestor.unack_psn()
+    }
+
+    /// Responder: everything up to here was received.
+    pub fn cack_psn(&self) -> Psn {
+        self.responder.cack_psn()
+    }
+
+    /// Responder: packets received above [`Qp::cack_psn`].
+    pub fn ooo_count(&self) -> u32 {
+        self.responder.ooo_count()
+    }
+
+    /// Smoothed round trip and its variation in ns; 0 before the first sample.
+    pub fn rtt_ns(&self) -> (u64, u64) {
+        self.requestor.rtt_ns()
+    }
+
+    /// The retry counter R (protocol.md §5.7).
+    pub fn retries(&self) -> u32 {
+        self.requestor.retries()
+    }
+
+    /// When [`Qp::handle_timeout`] wants to be called. Changes with every other call.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let send = match self.state {
+            QpState::Rts if !self.lingering => self.requestor.next_timeout(&self.paths, self.now),
+            _ => None,
+        };
+        let receive = if self.state.permits().requests {
+            self.responder.next_timeout()
+        } else {
+            None
+        };
+        earlier(send, receive)
+    }
+
+    // ---- work
+
+    /// Posts a write. RTS, or ERR (flushed at once).
+    pub fn handle_send(&mut self, request: &SendRequest, now: Instant) -> Result<(), PostError> {
+        if !self.state.permits().post_send || self.lingering {
+            return Err(PostError::State(self.state));
+        }
+        self.requestor.post(request)?;
+        if self.state == QpState::Rts {
+            let now = self.clock(now);
+            self.requestor.review_paths(&self.paths, now);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request. INIT, RTR, RTS, or ERR (flushed at once).
+    pub fn handle_recv(&mut self, wr_id: u64) -> Result<(), PostError> {
+        if !self.state.permits().post_recv || self.lingering {
+            return Err(PostError::State(self.state));
+        }
+        self.responder.post(wr_id)
+    }
+
+    /// The next completion. Those of one queue come in posting order.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.responder.poll_delivered() {
+            return Some(completion);
+        }
+        // protocol.md §5.9: sends, then receives.
+        self.requestor
+            .poll_completion(self.conn.dest_qpn)
+            .or_else(|| self.responder.poll_flushed())
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<QpEvent> {
+        self.events.pop_front().or_else(|| self.paths.poll_event())
+    }
+
+    // ---- network
+
+    /// A packet for this queue pair arrived on `port`, from one of the peer's addresses to one of the own (the caller
+    /// has checked both, protocol.md §3).
+    pub fn handle_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, _port: PortNum) -> Disposition {
+        self.clock(cx.now);
+        let permits = self.state.permits();
+        let request = matches!(packet.headers, Headers::Write { .. } | Headers::Probe(_));
+        // protocol.md §2.2
+        if !(if request {
+            permits.requests
+        } else {
+            permits.responses && !self.lingering
+        }) {
+            return Disposition::Dropped(Drop::State);
+        }
+        // wire-format.md §7.1
+        if (packet.bth.p_key ^ self.conn.p_key) & 0x7fff != 0 {
+            return Disposition::Dropped(Drop::PKey);
+        }
+        if request {
+            self.handle_request(cx, packet)
+        } else {
+            self.handle_response(cx, packet)
+        }
+    }
+
+    fn handle_request(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Disposition {
+        let mut env = responder::Env {
+            now: self.now,
+            memory: cx.memory,
+            stats: &mut self.stats,
+        };
+        let outcome = match packet.headers {
+            Headers::Probe(_) => self.responder.on_probe(packet, &mut env),
+            _ => self.responder.on_write(packet, &mut env),
+        };
+        match outcome {
+            Outcome::Accepted => Disposition::Accepted,
+            Outcome::Dropped(reason) => Disposition::Dropped(reason),
+            Outcome::Refused(refusal) => {
+                // The NAK is owed; everything else ends (protocol.md §5.9).
+                let failure = self.requestor.flush();
+                self.fail(failure, refusal.event(), cx);
+                Disposition::Accepted
+            }
+        }
+    }
+
+    fn handle_response(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Disposition {
+        let (requestor, mut env) = self.sending(cx);
+        let psn = packet.bth.psn;
+        let result = match &packet.headers {
+            // wire-format.md §8: the copies agree.
+            Headers::Sack(seth, _) if seth.cack_psn != psn => Err(Drop::Implausible),
+            Headers::Nack(neth) if neth.nack_psn != psn => Err(Drop::Implausible),
+            Headers::Sack(seth, state) => requestor
+                .on_sack(packet.bth.rtx, seth, state.as_ref(), &mut env)
+                .map(|()| None),
+            Headers::Nack(neth) => requestor.on_nack(neth, &mut env),
+            Headers::Ack(aeth) => requestor.on_ack(psn, aeth, &mut env),
+            _ => Err(Drop::NotForQp),
+        };
+        match result {
+            Ok(None) => Disposition::Accepted,
+            Ok(Some(failure)) => {
+                self.fail(failure, QpEvent::Fatal, cx);
+                Disposition::Accepted
+            }
+            Err(reason) => Disposition::Dropped(reason),
+        }
+    }
+
+    /// All packets that were at hand have been handled: what they call for is answered now (protocol.md §6.4).
+    pub fn end_of_batch(&mut self, now: Instant) {
+        self.clock(now);
+        self.responder.end_of_batch();
+    }
+
+    /// The next packet to send, on one of the ports of `room` (those with a free transmit slot): control packets, then
+    /// retransmissions, then probes, then new data.
+    pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, room: PortSet) -> Option<Transmit> {
+        self.clock(cx.now);
+        if let Some(control) = self.responder.poll_control(&mut self.paths, room, &mut self.stats) {
+            return Some(control);
+        }
+        if self.state != QpState::Rts || self.lingering {
+            return None;
+        }
+        let (requestor, mut env) = self.sending(cx);
+        requestor
+            .poll_retransmission(&mut env, room)
+            .or_else(|| requestor.poll_probe(&mut env, room))
+            .or_else(|| requestor.poll_new(&mut env, room))
+    }
+
+    /// A packet from `poll_transmit` could not be sent after all.
+    pub fn handle_unsent(&mut self, cx: &mut Cx<'_>, transmit: &Transmit) {
+        self.clock(cx.now);
+        if self.state == QpState::Rts && transmit.bth.opcode.is_write() {
+            let (requestor, mut env) = self.sending(cx);
+            requestor.unsent(transmit.bth.psn, &mut env);
+        }
+        // A lost control packet or probe is no disaster: the protocol knows how to do without.
+    }
+
+    /// Does what is due. Afterwards [`Qp::next_timeout`] is later than `cx.now`.
+    pub fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
+        let due = self.next_timeout();
+        let now = self.clock(cx.now);
+        if self.state.permits().requests {
+            self.responder.handle_timeout(now);
+        }
+        if self.state != QpState::Rts || self.lingering {
+            return;
+        }
+        self.note_stall(due, now, cx);
+        let (requestor, mut env) = self.sending(cx);
+        if let Some(failure) = requestor.handle_timeout(&mut env) {
+            self.fail(failure, QpEvent::Fatal, cx);
+        }
+    }
+
+    /// protocol.md §5.6: a timer that is served so late shows that this engine was away.
+    fn note_stall(&mut self, due: Option<Instant>, now: Instant, cx: &Cx<'_>) {
+        if let Some(from) = due
+            && now.since(from) > self.requestor.stall_ns(cx.cc)
+        {
+            self.stall = Some(Stall { from, to: now });
+        }
+    }
+
+    /// The ports that are up here, and those that the peer says are up at its end ([`PortSet::first`]`(31)` if it has
+    /// said nothing).
+    pub fn handle_ports(&mut self, cx: &mut Cx<'_>, local_up: PortSet, peer_up: PortSet) {
+        let now = self.clock(cx.now);
+        let lost_here = self.paths.set_ports(local_up, peer_up, now);
+        if self.state == QpState::Rts && !self.lingering {
+            let (requestor, mut env) = self.sending(cx);
+            requestor.withdraw(lost_here, &mut env);
+            requestor.review_paths(env.paths, now);
+        }
+    }
+
+    /// The data of the request in `slot` cannot be read: it fails with `status`, and the queue pair with it.
+    pub fn handle_local_fault(&mut self, cx: &mut Cx<'_>, slot: u32, status: Status) {
+        if self.state == QpState::Rts {
+            let failure = self.requestor.local_fault(slot, status);
+            self.fail(failure, QpEvent::Fatal, cx);
+        }
+    }
+
+    // ---- ends
+
+    /// protocol.md §5.9.
+    fn fail(&mut self, failure: Failure, event: QpEvent, cx: &mut Cx<'_>) {
+        if self.state == QpState::Err {
+            return;
+        }
+        self.state = QpState::Err;
+        self.responder.fail();
+        let (requestor, mut env) = self.sending(cx);
+        requestor.fail(failure, &mut env);
+        self.raise(event);
+    }
+
+    fn raise(&mut self, event: QpEvent) {
+        if self.events.len() < EVENTS {
+            self.events.push_back(event);
+        }
+    }
+
+    /// The application moves the queue pair to ERR: what is posted is flushed. No event: it knows.
+    pub fn handle_error(&mut self, cx: &mut Cx<'_>) {
+        self.clock(cx.now);
+        if self.state != QpState::Err {
+            let failure = self.requestor.flush();
+            self.fail(failure, QpEvent::Fatal, cx);
+            self.events.pop_back();
+        }
+    }
+
+    /// To RESET: everything is discarded without completions. Also to be called before a queue pair is dropped, so that
+    /// `cx.cc` forgets its packets in flight.
+    pub fn handle_reset(&mut self, cx: &mut Cx<'_>) {
+        self.clock(cx.now);
+        self.requestor.reset(
+            &self.tuning,
+            &mut Env {
+                now: self.now,
+                cc: cx.cc,
+                paths: &mut self.paths,
+                stall: None,
+                stats: &mut self.stats,
+            },
+        );
+        self.responder.reset(&self.tuning);
+        self.paths.reset();
+        self.events.clear();
+        self.conn = Connection::NONE;
+        self.stall = None;
+        self.lingering = false;
+        self.state = Trigger::ToReset.target();
+    }
+
+    /// The application has destroyed the queue pair: its requests are dropped without completions and nothing new is
+    /// sent or placed, but what was received is still acknowledged, so that the peer can finish. The caller keeps it for
+    /// a while, then calls [`Qp::handle_reset`].
+    pub fn handle_linger(&mut self, cx: &mut Cx<'_>) {
+        self.clock(cx.now);
+        let (requestor, mut env) = self.sending(cx);
+        requestor.discard(&mut env);
+        self.responder.linger();
+        self.events.clear();
+        self.lingering = true;
+    }
+
+    // ---- parts
+
+    /// The caller's clock; should it run backwards, it stands still here.
+    fn clock(&mut self, now: Instant) -> Instant {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    fn sending<'a>(&'a mut self, cx: &'a mut Cx<'_>) -> (&'a mut Requestor, Env<'a>) {
+        let stall = match (self.stall, cx.stall) {
+            (Some(a), Some(b)) => Some(if a.to > b.to { a } else { b }),
+            (one, None) | (None, one) => one,
+        };
+        let env = Env {
+            now: self.now,
+            cc: cx.cc,
+            paths: &mut self.paths,
+            stall,
+            stats: &mut self.stats,
+        };
+        (&mut self.requestor, env)
+    }
+}

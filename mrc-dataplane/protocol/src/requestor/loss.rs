@@ -1,0 +1,165 @@
+//! When a packet counts as lost, and what follows (protocol.md §5.6).
+
+use mrc_wire::{CcState, Psn, Seth};
+
+use super::table::Table;
+use super::{Env, Requestor};
+use crate::path::{EvIndex, Happening, Reason};
+use crate::time::Instant;
+
+/// Rule A's view of one path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lane {
+    /// Send time of the newest copy on this path that was acknowledged, and when that was.
+    acked_sent: Instant,
+    acked_at: Instant,
+    /// From `due` on, what was sent on this path before `before` is lost.
+    mark: Option<Mark>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    before: Instant,
+    due: Instant,
+}
+
+impl Requestor {
+    /// A copy that was sent at `sent` on this path arrived. If earlier ones are still missing, they have a short time.
+    pub(super) fn note_delivery(&mut self, ev: EvIndex, sent: Instant, env: &mut Env<'_>) {
+        let lane = &mut self.lanes[usize::from(ev)];
+        if sent <= lane.acked_sent {
+            return;
+        }
+        lane.acked_sent = sent;
+        lane.acked_at = env.now;
+        if lane.mark.is_none() {
+            self.mark(ev, env);
+        }
+    }
+
+    fn mark(&mut self, ev: EvIndex, env: &mut Env<'_>) {
+        let lane = self.lanes[usize::from(ev)];
+        let Some(head) = self.table.lane_head(ev, self.unack_psn) else {
+            return;
+        };
+        if self.table.record(head).sent >= lane.acked_sent {
+            return;
+        }
+        // In the order of time, even when the round trip shrinks meanwhile.
+        let last = self
+            .marks
+            .back()
+            .and_then(|&ev| self.lanes[usize::from(ev)].mark)
+            .map_or(Instant::ZERO, |m| m.due);
+        let due = (lane.acked_at + self.reo.same_path_ns(env.cc)).max(last);
+        self.lanes[usize::from(ev)].mark = Some(Mark {
+            before: lane.acked_sent,
+            due,
+        });
+        self.marks.push_back(ev);
+    }
+
+    /// Rule A: one path keeps order.
+    pub(super) fn handle_marks(&mut self, env: &mut Env<'_>) {
+        while let Some(&ev) = self.marks.front() {
+            let Some(mark) = self.lanes[usize::from(ev)].mark.filter(|mark| mark.due <= env.now) else {
+                return;
+            };
+            self.marks.pop_front();
+            self.lanes[usize::from(ev)].mark = None;
+            while let Some(psn) = self.table.lane_head(ev, self.unack_psn)
+                && self.table.record(psn).sent < mark.before
+            {
+                self.infer_lost(psn, Reason::Lost, env);
+            }
+            // Newer deliveries may have come since.
+            self.mark(ev, env);
+        }
+    }
+
+    pub(super) fn next_mark(&self) -> Option<Instant> {
+        self.marks
+            .front()
+            .and_then(|&ev| self.lanes[usize::from(ev)].mark)
+            .map(|mark| mark.due)
+    }
+
+    /// Rule B: other paths may be slower, but not by more than `reo_wnd`.
+    pub(super) fn detect_late(&mut self, env: &mut Env<'_>) {
+        let Some(newest) = self.newest_acked else { return };
+        let wnd_ns = self.reo.wnd_ns(env.cc);
+        let late = |table: &Table, unack_psn| {
+            table
+                .oldest(unack_psn)
+                .map(|(_, psn)| psn)
+                .find(|&psn| table.record(psn).sent + wnd_ns < newest)
+        };
+        while let Some(psn) = late(&self.table, self.unack_psn) {
+            self.infer_lost(psn, Reason::Lost, env);
+        }
+    }
+
+    /// Rule C: the answer to a probe shows the responder later than the limit of reordering allows.
+    pub(super) fn detect_unseen(
+        &mut self,
+        probe_sent: Instant,
+        seth: &Seth,
+        state: Option<&CcState>,
+        env: &mut Env<'_>,
+    ) {
+        let wnd_ns = self.reo.wnd_ns(env.cc);
+        let base = seth.bitmap_base();
+        // Bits of PSNs above cack_psn.
+        let at_or_below = seth.cack_psn.diff(base) + 1;
+        let above = match at_or_below {
+            64.. => 0,
+            1..64 => seth.sack_bitmap >> at_or_below,
+            _ => seth.sack_bitmap,
+        };
+        // Then nothing was received beyond the bitmap either.
+        let shows_all = state.is_some_and(|state| {
+            state.ooo_count < CcState::MAX_OOO_COUNT && u32::from(state.ooo_count) == above.count_ones()
+        });
+        let absent = |psn: Psn| match psn.diff(base) {
+            0..64 => true,
+            64.. => shows_all,
+            _ => false,
+        };
+        for class in 0..crate::time::BACKOFF_CLASSES {
+            let mut at = self.table.oldest_of(class, self.unack_psn);
+            while let Some(psn) = at {
+                if self.table.record(psn).sent + wnd_ns >= probe_sent {
+                    break;
+                }
+                at = self.table.after(psn, self.unack_psn);
+                if absent(psn) {
+                    self.infer_lost(psn, Reason::Lost, env);
+                }
+            }
+        }
+    }
+
+    /// Queued for retransmission; its path is blamed unless there is a better explanation.
+    pub(super) fn infer_lost(&mut self, psn: Psn, reason: Reason, env: &mut Env<'_>) {
+        let bytes = self.leave(psn, env);
+        let record = *self.table.record(psn);
+        self.table.detach(psn);
+        self.table.lose(psn);
+        let changed = self.table.record_mut(psn);
+        changed.set_inferred_lost();
+        if reason == Reason::Timeout {
+            changed.timeouts = changed.timeouts.saturating_add(1);
+            env.stats.timeouts += 1;
+        } else {
+            changed.timeouts = 0;
+            env.stats.losses_inferred += 1;
+        }
+        env.cc.on_inferred_loss(env.now, bytes);
+        // No blame: a port was down, or we ourselves were away.
+        let stalled = env.stall.is_some_and(|stall| stall.to >= record.sent);
+        if !stalled && !env.paths.was_down_since(record.ev, record.sent) {
+            env.paths
+                .handle(record.ev, Happening::Loss, reason, env.now, self.rtt.srtt_ns(env.cc));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Reliability probes in flight (protocol.md §9.1).
+
+use crate::path::EvIndex;
+use crate::time::Instant;
+
+/// Why a probe was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Is this ASSUMED_BAD path alive?
+    Check,
+    /// Where is the Transport ACK?
+    TransportAck,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) id: u16,
+    pub(super) purpose: Purpose,
+    pub(super) ev: EvIndex,
+    pub(super) sent: Instant,
+    due: Instant,
+}
+
+const CAPACITY: usize = 16;
+
+/// Ids rise, so that one is not used again before 65535 others were.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Probes {
+    slots: [Option<Probe>; CAPACITY],
+    next_id: u16,
+    next_due: Option<Instant>,
+}
+
+impl Probes {
+    pub(super) fn is_full(&self) -> bool {
+        self.slots.iter().all(Option::is_some)
+    }
+
+    /// The id of a new probe, which counts as lost after `timeout_ns`. There must be room.
+    pub(super) fn add(&mut self, purpose: Purpose, ev: EvIndex, now: Instant, timeout_ns: u64) -> u16 {
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1);
+        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {
+            *slot = Some(Probe {
+                id,
+                purpose,
+                ev,
+                sent: now,
+                due: now + timeout_ns,
+            });
+            self.refresh();
+        }
+        id
+    }
+
+    pub(super) fn take(&mut self, id: u16) -> Option<Probe> {
+        let slot = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.is_some_and(|probe| probe.id == id))?;
+        let probe = slot.take();
+        self.refresh();
+        probe
+    }
+
+    /// One whose time is up.
+    pub(super) fn take_lost(&mut self, now: Instant) -> Option<Probe> {
+        if self.next_due.is_none_or(|due| due > now) {
+            return None;
+        }
+        let slot = self
+            .slots
+            .iter_mut()
+            .find(|slot| slot.is_some_and(|probe| probe.due <= now))?;
+        let probe = slot.take();
+        self.refresh();
+        probe
+    }
+
+    fn refresh(&mut self) {
+        self.next_due = self.slots.iter().flatten().map(|probe| probe.due).min();
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.next_due
+    }
+
+    /// Forgets all; ids go on.
+    pub(super) fn clear(&mut self) {
+        self.slots = [None; CAPACITY];
+        self.next_due = None;
+    }
+}

@@ -1,0 +1,267 @@
+//! A SACK arrives: what was received, what that says about the path, the round trip, and losses (protocol.md §5.5).
+
+use mrc_wire::{CcState, PathVerdict, Psn, Seth, Tick};
+
+use super::table::{Record, State};
+use super::{Env, Requestor};
+use crate::path::{EvIndex, Happening, Reason};
+use crate::qpcc::AckSample;
+use crate::time::{Instant, MS};
+use crate::work::Drop;
+
+/// What one SACK or Transport ACK acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    /// Nominal bytes that were in flight.
+    newly_acked_bytes: u64,
+    /// Nominal bytes that had been declared lost.
+    late_bytes: u64,
+    spurious: bool,
+}
+
+/// Which copy of a packet was acknowledged.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    /// When it was sent, or an earlier copy if that is not known.
+    sent: Instant,
+    /// It was the last one: the record's path and time are its own.
+    is_last: bool,
+}
+
+/// What the SACK tells about the packet that triggered it.
+#[derive(Clone, Copy, Debug)]
+struct Echo {
+    rtx: bool,
+    /// 0 if there is none.
+    tx_timestamp: Tick,
+}
+
+impl Requestor {
+    pub(crate) fn on_sack(
+        &mut self,
+        rtx: bool,
+        seth: &Seth,
+        state: Option<&CcState>,
+        env: &mut Env<'_>,
+    ) -> Result<(), Drop> {
+        self.check_plausible(seth)?;
+        env.stats.sacks_received += 1;
+        let echo = Echo {
+            rtx,
+            tx_timestamp: state.map_or(Tick(0), |state| state.tx_timestamp),
+        };
+        let trigger = seth.trigger_psn().and_then(|psn| Some((psn, self.known(psn)?)));
+        let mut tally = Tally::default();
+
+        // Step 2. The trigger first: for it alone it is known which copy arrived.
+        if let Some((psn, _)) = trigger {
+            self.acknowledge(psn, Some(echo), &mut tally, env);
+        }
+        self.acknowledge_bitmap(seth, &mut tally, env);
+        // Step 3.
+        self.acknowledge_up_to(seth.cack_psn, &mut tally, env);
+
+        // Step 5, §9.1.
+        let probe = seth.probe_id().and_then(|id| self.probes.take(id));
+        let last_copy = trigger.filter(|(_, record)| copy_of(record, Some(echo), env.now).is_last);
+        let named = match probe {
+            Some(probe) => Some(probe.ev),
+            None => env.paths.lookup(seth.entropy, last_copy.map(|(_, record)| record.ev)),
+        };
+        if let Some(ev) = named {
+            self.judge(ev, seth.m, probe.is_some(), env);
+        }
+        // Step 6.
+        let sent = probe
+            .map(|probe| probe.sent)
+            .or(last_copy.map(|(_, record)| record.sent));
+        let rtt_ns = sent.and_then(|sent| round_trip(sent, echo.tx_timestamp, env.now));
+        if let Some(rtt_ns) = rtt_ns {
+            self.rtt.sample(rtt_ns);
+        }
+        // Step 7.
+        let ce = seth.m == PathVerdict::SkipOnce;
+        env.stats.marks_received += u64::from(ce);
+        self.feed_congestion_control(&tally, ce, rtt_ns, state, env);
+        // Step 8.
+        if let Some(probe) = probe {
+            self.detect_unseen(probe.sent, seth, state, env);
+        }
+        self.detect_late(env);
+        self.handle_marks(env);
+        self.review(env);
+        Ok(())
+    }
+
+    /// Step 1, §14: nothing that was never sent.
+    fn check_plausible(&self, seth: &Seth) -> Result<(), Drop> {
+        let max = self.max_psn_sent();
+        let beyond = |psn: Psn| psn.diff(max) > 0;
+        let highest_bit = 63_u32.checked_sub(seth.sack_bitmap.leading_zeros());
+        if beyond(seth.cack_psn)
+            || highest_bit.is_some_and(|bit| beyond(seth.bitmap_base().add(bit)))
+            || seth.trigger_psn().is_some_and(beyond)
+        {
+            return Err(Drop::Implausible);
+        }
+        Ok(())
+    }
+
+    /// The record of a PSN, if it was sent and its place was not used again.
+    fn known(&self, psn: Psn) -> Option<Record> {
+        let age = self.next_psn.diff(psn);
+        let record = self.table.record(psn);
+        (age > 0 && age <= self.table.size() as i32 && record.copies() > 0).then_some(*record)
+    }
+
+    fn acknowledge_bitmap(&mut self, seth: &Seth, tally: &mut Tally, env: &mut Env<'_>) {
+        // Shifted so that bit 0 is the first PSN that may be outstanding: the offset may be 0 or negative.
+        let first = self.unack_psn.next();
+        let below = first.diff(seth.bitmap_base());
+        let (base, bitmap) = match below {
+            64.. => return,
+            1..64 => (first, seth.sack_bitmap >> below),
+            _ => (seth.bitmap_base(), seth.sack_bitmap),
+        };
+        let mut news = bitmap & self.table.open_window(base);
+        while news != 0 {
+            let psn = base.add(news.trailing_zeros());
+            news &= news - 1;
+            self.acknowledge(psn, None, tally, env);
+        }
+    }
+
+    /// Everything up to `psn` was received.
+    pub(super) fn acknowledge_up_to(&mut self, psn: Psn, tally: &mut Tally, env: &mut Env<'_>) {
+        if psn.diff(self.unack_psn) <= 0 {
+            return;
+        }
+        while self.unack_psn != psn {
+            self.acknowledge(self.unack_psn.next(), None, tally, env);
+            self.unack_psn = self.unack_psn.next();
+        }
+        self.retries = 0;
+    }
+
+    /// Steps 2 and 4 for one PSN.
+    fn acknowledge(&mut self, psn: Psn, echo: Option<Echo>, tally: &mut Tally, env: &mut Env<'_>) {
+        if !self.is_outstanding(psn) {
+            return;
+        }
+        let bytes = self.leave(psn, env);
+        let record = *self.table.record(psn);
+        let copy = copy_of(&record, echo, env.now);
+        self.table.detach(psn);
+        self.table.close(psn);
+        if record.state == State::InFlight {
+            tally.newly_acked_bytes += u64::from(bytes);
+        } else {
+            tally.late_bytes += u64::from(bytes);
+        }
+        // §5.6: a copy that was declared lost had arrived. Either it was not sent again yet, or the echo says so.
+        let first_copy = record.copies() > 1 && echo.is_some_and(|echo| !echo.rtx);
+        if record.was_inferred_lost() && (record.state == State::Lost || first_copy) {
+            tally.spurious = true;
+            env.stats.losses_spurious += 1;
+        }
+        self.newest_acked = self.newest_acked.max(Some(copy.sent));
+        if copy.is_last {
+            let rtt_ns = self.rtt.srtt_ns(env.cc);
+            env.paths
+                .handle(record.ev, Happening::Delivered, Reason::Turn, env.now, rtt_ns);
+            self.note_delivery(record.ev, copy.sent, env);
+        }
+    }
+
+    /// The path's verdict (§8.2).
+    fn judge(&mut self, ev: EvIndex, m: PathVerdict, probed: bool, env: &mut Env<'_>) {
+        let (happening, reason) = match (m, probed) {
+            // Deliveries were counted packet by packet.
+            (PathVerdict::None, false) => return,
+            (PathVerdict::None, true) => (Happening::ProbeDelivered, Reason::Probed),
+            (PathVerdict::SkipOnce, false) => (Happening::Marked, Reason::Marked),
+            (PathVerdict::SkipOnce, true) => (Happening::ProbeMarked, Reason::Marked),
+            (PathVerdict::AlwaysSkip, false) => (Happening::Verdict, Reason::Verdict),
+            (PathVerdict::AlwaysSkip, true) => (Happening::ProbeVerdict, Reason::Verdict),
+        };
+        env.paths
+            .handle(ev, happening, reason, env.now, self.rtt.srtt_ns(env.cc));
+    }
+
+    pub(super) fn feed_congestion_control(
+        &mut self,
+        tally: &Tally,
+        ce: bool,
+        rtt_ns: Option<u64>,
+        state: Option<&CcState>,
+        env: &mut Env<'_>,
+    ) {
+        env.cc.on_ack(&AckSample {
+            now: env.now,
+            newly_acked_bytes: tally.newly_acked_bytes,
+            late_bytes: tally.late_bytes,
+            ce,
+            rtt_ns,
+            rcv_cwnd_pen: state.map_or(0, |state| state.rcv_cwnd_pen),
+            rc: state.is_some_and(|state| state.rc),
+        });
+        if tally.spurious {
+            self.reo.on_spurious_loss(env.cc, env.now);
+        } else {
+            self.reo.decay(env.cc, self.rtt.srtt_ns(env.cc), env.now);
+        }
+    }
+}
+
+/// §5.5 step 5, §5.6: which copy arrived. Without an echo that tells, the first is assumed: it is the oldest.
+fn copy_of(record: &Record, echo: Option<Echo>, now: Instant) -> Copy {
+    let is_last = match (record.copies(), echo) {
+        (1, _) => true,
+        (2, Some(echo)) => echo.rtx,
+        (_, Some(echo)) => echo.rtx && echo.tx_timestamp == record.sent.tick(),
+        (_, None) => false,
+    };
+    Copy {
+        sent: if is_last { record.sent } else { record.first_sent(now) },
+        is_last,
+    }
+}
+
+/// §10.5: the round trip of a copy sent at `sent`.
+fn round_trip(sent: Instant, stamp: Tick, now: Instant) -> Option<u64> {
+    let age_ns = now.since(sent);
+    // The stamp has wrapped: the record knows better.
+    if age_ns >= 8 * MS {
+        return Some(age_ns);
+    }
+    if stamp == Tick(0) && sent.tick() != Tick(0) {
+        return None;
+    }
+    // The responder may have moved the stamp forward by its service time (§6.9), never back.
+    let rtt_ns = u64::from(stamp.elapsed_ns(now.tick()));
+    (rtt_ns <= age_ns + Tick::NS).then_some(rtt_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_knows_wrapped_absent_and_impossible_stamps() {
+        let sent = Instant::from_ns(1_000_000);
+        let now = sent + 40_000;
+        assert_eq!(round_trip(sent, sent.tick(), now), Some(40_064), "in ticks");
+        assert_eq!(
+            round_trip(sent, Tick(sent.tick().0 + 100), now),
+            Some(40_064 - 12_800),
+            "less service time"
+        );
+        assert_eq!(round_trip(sent, Tick(0), now), None, "no stamp came back");
+        assert_eq!(
+            round_trip(sent, Tick(sent.tick().0 - 100), now),
+            None,
+            "older than the packet"
+        );
+        assert_eq!(round_trip(sent, sent.tick(), sent + 9 * MS), Some(9 * MS), "wrapped");
+    }
+}

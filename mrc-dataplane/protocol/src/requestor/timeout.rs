@@ -1,0 +1,259 @@
+//! Timers of the requestor: rule E, the retry budget, the missing Transport ACK, and having no path (protocol.md §5.7,
+//! §5.8, §8.3).
+
+use mrc_wire::Psn;
+
+use super::probe::Purpose;
+use super::{Env, Failure, Requestor};
+use crate::path::{Happening, PathSet, Reason};
+use crate::time::{Instant, MS, SEC, ack_timeout_ns, earlier};
+use crate::work::Status;
+
+/// What is waited for besides packets in flight.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    /// The Transport ACK of delivered packets (P9).
+    pub(super) ack: Option<AckWait>,
+    /// A probe for it should go out.
+    pub(super) probe: bool,
+    /// The highest PSN should go out again for it.
+    pub(super) resend: bool,
+    /// Any eligible path.
+    blocked: Option<Blocked>,
+    /// Deadlock guard: when it opens, and whether it has.
+    pub(super) guard: Option<Instant>,
+    pub(super) guard_open: bool,
+    /// A path at the floor of the active set may be used again.
+    pub(super) floor: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AckWait {
+    tack_psn: Psn,
+    unack_psn: Psn,
+    /// The local ACK timeout ends the patience with probes.
+    t0_ends: Option<Instant>,
+    due: Instant,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Probes(u8),
+    Resends(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    due: Instant,
+    timeouts: u32,
+}
+
+/// Pace of resends for the Transport ACK when the local ACK timeout is disabled.
+const RESEND_WITHOUT_TIMEOUT_NS: u64 = SEC;
+
+impl Requestor {
+    /// Does what is due; the retry budget may end here.
+    pub(crate) fn handle_timeout(&mut self, env: &mut Env<'_>) -> Option<Failure> {
+        let mut failed = self.expire_packets(env);
+        self.handle_marks(env);
+        while let Some((_, psn)) = self
+            .table
+            .next_delayed(self.unack_psn, env.now)
+            .filter(|&(at, _)| at <= env.now)
+        {
+            self.table.detach(psn);
+            self.table.lose(psn);
+        }
+        while let Some(probe) = self.probes.take_lost(env.now) {
+            if probe.purpose == Purpose::Check {
+                env.paths.handle(
+                    probe.ev,
+                    Happening::ProbeLost,
+                    Reason::Lost,
+                    env.now,
+                    self.rtt.srtt_ns(env.cc),
+                );
+            }
+        }
+        env.paths.handle_check_timeout(env.now);
+        failed |= self.handle_ack_wait(env);
+        failed |= self.handle_blocked(env.now);
+        if self.waits.guard.is_some_and(|at| at <= env.now) {
+            self.waits.guard = None;
+            self.waits.guard_open = true;
+        }
+        self.waits.floor = self.waits.floor.filter(|&at| at > env.now);
+        let failure = if failed { self.count_failure(env.now) } else { None };
+        self.review(env);
+        failure
+    }
+
+    pub(crate) fn next_timeout(&self, paths: &PathSet, now: Instant) -> Option<Instant> {
+        let deadlines = self
+            .table
+            .oldest(self.unack_psn)
+            .filter_map(|(class, psn)| self.deadline(class, psn))
+            .min();
+        [
+            deadlines,
+            self.next_mark(),
+            self.table.next_delayed(self.unack_psn, now).map(|(at, _)| at),
+            self.probes.next_due(),
+            paths.next_check(),
+            self.waits.ack.map(|wait| wait.due),
+            self.waits.blocked.map(|blocked| blocked.due),
+            self.waits.guard,
+            self.waits.floor,
+        ]
+        .into_iter()
+        .fold(None, earlier)
+    }
+
+    fn deadline(&self, class: usize, psn: Psn) -> Option<Instant> {
+        Some(self.table.record(psn).sent + class_timeout_ns(self.limits.retry.timeout, class)?)
+    }
+
+    /// Rule E. The backoff belongs to the packet.
+    fn expire_packets(&mut self, env: &mut Env<'_>) -> bool {
+        let mut any = false;
+        while let Some(psn) = self.expired(env.now) {
+            self.infer_lost(psn, Reason::Timeout, env);
+            any = true;
+        }
+        any
+    }
+
+    fn expired(&self, now: Instant) -> Option<Psn> {
+        let is_due = |class, psn| self.deadline(class, psn).is_some_and(|at| at <= now);
+        self.table
+            .oldest(self.unack_psn)
+            .find(|&(class, psn)| is_due(class, psn))
+            .map(|(_, psn)| psn)
+    }
+
+    /// A recoverable failure: R grows, by at most 1 per T0 (P3).
+    pub(super) fn count_failure(&mut self, now: Instant) -> Option<Failure> {
+        const WITHOUT_TIMEOUT_NS: u64 = 1024 << 14;
+        let t0_ns = self.t0_ns().unwrap_or(WITHOUT_TIMEOUT_NS);
+        if self.retried_at.is_some_and(|at| now.since(at) < t0_ns) {
+            return None;
+        }
+        self.retried_at = Some(now);
+        self.retries += 1;
+        let retry = self.limits.retry;
+        let limit = u32::from(retry.linear_cnt) + u32::from(retry.exp_cnt);
+        // 25 = for ever.
+        if retry.exp_cnt >= 25 || self.retries < limit {
+            return None;
+        }
+        Some(Failure {
+            culprit: self.queue.oldest().map(|counter| (counter, Status::RetryExceeded)),
+        })
+    }
+
+    /// To be called after every change: begins and ends waiting.
+    pub(super) fn review(&mut self, env: &mut Env<'_>) {
+        let missing = self.unack_psn == self.max_psn_sent() && self.tack_psn != self.unack_psn;
+        let same = |wait: &AckWait| wait.tack_psn == self.tack_psn && wait.unack_psn == self.unack_psn;
+        if !missing {
+            self.waits.ack = None;
+        } else if !self.waits.ack.as_ref().is_some_and(same) {
+            let t0_ends = self.t0_ns().map(|t0_ns| env.now + t0_ns);
+            let due = env.now + self.rtt.transport_ack_wait_ns(env.cc);
+            self.waits.ack = Some(AckWait {
+                tack_psn: self.tack_psn,
+                unack_psn: self.unack_psn,
+                t0_ends,
+                due: t0_ends.map_or(due, |end| end.min(due)),
+                stage: Stage::Probes(0),
+            });
+            (self.waits.probe, self.waits.resend) = (false, false);
+        }
+        if self.waits.ack.is_none() {
+            (self.waits.probe, self.waits.resend) = (false, false);
+        }
+        self.review_paths(env.paths, env.now);
+    }
+
+    /// The same for what depends on the paths only.
+    pub(crate) fn review_paths(&mut self, paths: &PathSet, now: Instant) {
+        let blocked = (self.has_data() || self.waits.resend) && !paths.any_eligible();
+        if !blocked {
+            self.waits.blocked = None;
+            self.waits.guard = None;
+            self.waits.guard_open = false;
+            return;
+        }
+        if self.waits.blocked.is_none()
+            && let Some(t0_ns) = self.t0_ns()
+        {
+            self.waits.blocked = Some(Blocked {
+                due: now + t0_ns,
+                timeouts: 0,
+            });
+        }
+        // P23: retransmissions only, and only if some port works.
+        if self.table.lost_count() == 0 || paths.usable().is_empty() {
+            self.waits.guard = None;
+            self.waits.guard_open = false;
+        } else if self.waits.guard.is_none() && !self.waits.guard_open {
+            self.waits.guard = Some(now + self.guard_ns());
+        }
+    }
+
+    /// T0 / 2.
+    pub(super) fn guard_ns(&self) -> u64 {
+        self.t0_ns().map_or(10 * MS, |t0_ns| t0_ns / 2)
+    }
+
+    /// No path at all for another timeout: that uses up the retry budget as a packet's timeouts would.
+    fn handle_blocked(&mut self, now: Instant) -> bool {
+        let retry = self.limits.retry;
+        let Some(blocked) = self.waits.blocked.as_mut().filter(|blocked| blocked.due <= now) else {
+            return false;
+        };
+        blocked.timeouts += 1;
+        match ack_timeout_ns(retry.timeout, blocked.timeouts, retry.linear_cnt) {
+            Some(ns) => blocked.due = now + ns,
+            None => self.waits.blocked = None,
+        }
+        true
+    }
+
+    /// P9: two probes, then the highest PSN again and again. True if that counts as a timeout.
+    fn handle_ack_wait(&mut self, env: &mut Env<'_>) -> bool {
+        let probe_ns = self.rtt.probe_timeout_ns(env.cc);
+        let retry = self.limits.retry;
+        let now = env.now;
+        let Some(wait) = self.waits.ack.as_mut().filter(|wait| wait.due <= now) else {
+            return false;
+        };
+        let t0_over = wait.t0_ends.is_some_and(|end| end <= now);
+        match wait.stage {
+            Stage::Probes(sent) if sent < 2 && !t0_over => {
+                wait.stage = Stage::Probes(sent + 1);
+                let due = now + probe_ns;
+                wait.due = wait.t0_ends.map_or(due, |end| end.min(due));
+                self.waits.probe = true;
+                return false;
+            }
+            Stage::Probes(_) => wait.stage = Stage::Resends(0),
+            Stage::Resends(count) => wait.stage = Stage::Resends(count.saturating_add(1)),
+        }
+        let Stage::Resends(count) = wait.stage else {
+            return false;
+        };
+        let timeout_ns = ack_timeout_ns(retry.timeout, count, retry.linear_cnt);
+        wait.due = now + timeout_ns.unwrap_or(RESEND_WITHOUT_TIMEOUT_NS);
+        self.waits.probe = false;
+        self.waits.resend = true;
+        timeout_ns.is_some()
+    }
+}
+
+/// The timeout of a packet on the list of this class.
+fn class_timeout_ns(timeout: u8, class: usize) -> Option<u64> {
+    // With linear_cnt 1, k and the number of doublings are the same.
+    ack_timeout_ns(timeout, class as u32, 1)
+}

@@ -1,0 +1,259 @@
+//! What is owed to the peer, and when it goes out (protocol.md §6.4, §6.7, §6.8, §14).
+
+use mrc_wire::{Ev, NackReason, Psn, Tick};
+
+use super::Ring;
+use crate::attr::Tuning;
+use crate::limit::TokenBucket;
+use crate::time::{Instant, US};
+
+/// The packet or probe that a SACK answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Trigger {
+    /// Not of a probe.
+    pub(super) psn: Psn,
+    pub(super) probe_id: Option<u16>,
+    pub(super) entropy: Ev,
+    pub(super) ce: bool,
+    pub(super) rtx: bool,
+    /// Show the PSNs behind `cack_psn`: asked for, repeated, or probed.
+    pub(super) from_start: bool,
+    pub(super) tx_timestamp: Tick,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Nack {
+    pub(super) psn: Psn,
+    pub(super) reason: NackReason,
+    pub(super) entropy: Ev,
+    pub(super) rtx: bool,
+    pub(super) tx_timestamp: Tick,
+}
+
+/// Answers to CE-marked packets and probes that may wait to be sent.
+const OWN_SACKS: usize = 64;
+const NACKS: usize = 64;
+/// Least time between two answers to duplicates (P11), and between two NACKs of one PSN (§6.8).
+const SPACING_NS: u64 = 10 * US;
+/// How many PSNs are remembered for the latter.
+const RECENT_NACKS: usize = 16;
+
+#[derive(Clone, Debug)]
+pub(super) struct Answers {
+    threshold_bytes: u32,
+    hold_ns: u64,
+    /// `sack_trigger_cnt`.
+    count_bytes: u32,
+    /// The last packet, for the hold timer.
+    latest: Trigger,
+    hold_until: Option<Instant>,
+    /// Called for in this batch: one SACK, one ACK.
+    batch_sack: Option<Trigger>,
+    batch_ack: bool,
+    /// To be sent.
+    own_sacks: Ring<Trigger>,
+    sack: Option<Trigger>,
+    ack: bool,
+    nacks: Ring<Nack>,
+    /// Limits.
+    duplicates: Limit,
+    /// A duplicate that waits for its answer: trigger, and whether a Transport ACK is due too.
+    duplicate: Option<(Trigger, bool, Instant)>,
+    probe_bucket: TokenBucket,
+    nack_bucket: TokenBucket,
+    recent_nacks: [(Psn, Option<Instant>); RECENT_NACKS],
+    next_recent: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Limit {
+    bucket: TokenBucket,
+    last: Option<Instant>,
+}
+
+impl Limit {
+    fn next(&self, now: Instant) -> Instant {
+        let spaced = self.last.map_or(now, |last| (last + SPACING_NS).max(now));
+        spaced.max(self.bucket.next(now))
+    }
+
+    fn take(&mut self, now: Instant) -> bool {
+        if self.next(now) > now {
+            return false;
+        }
+        self.last = Some(now);
+        self.bucket.take(now)
+    }
+}
+
+impl Answers {
+    pub(super) fn new(tuning: &Tuning) -> Self {
+        let bucket = TokenBucket::new(tuning.answers_per_s, tuning.answers_burst);
+        Self {
+            threshold_bytes: tuning.sack_gen_threshold_bytes,
+            hold_ns: tuning.sack_hold_ns,
+            count_bytes: 0,
+            latest: Trigger::default(),
+            hold_until: None,
+            batch_sack: None,
+            batch_ack: false,
+            own_sacks: Ring::new(OWN_SACKS),
+            sack: None,
+            ack: false,
+            nacks: Ring::new(NACKS),
+            duplicates: Limit {
+                bucket: bucket.clone(),
+                last: None,
+            },
+            duplicate: None,
+            probe_bucket: bucket.clone(),
+            nack_bucket: bucket,
+            recent_nacks: [(Psn::new(0), None); RECENT_NACKS],
+            next_recent: 0,
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.count_bytes = 0;
+        self.hold_until = None;
+        self.batch_sack = None;
+        self.batch_ack = false;
+        self.own_sacks.clear();
+        self.sack = None;
+        self.ack = false;
+        self.nacks.clear();
+        self.duplicate = None;
+    }
+
+    pub(super) fn any(&self) -> bool {
+        !self.own_sacks.is_empty() || self.sack.is_some() || self.ack || !self.nacks.is_empty()
+    }
+
+    fn count(&mut self, nominal_bytes: u32) {
+        /// Least count of a packet (§6.4).
+        const MIN_BYTES: u32 = 1024;
+        self.count_bytes = self.count_bytes.saturating_add(nominal_bytes.max(MIN_BYTES));
+    }
+
+    fn sacked(&mut self) {
+        self.count_bytes = 0;
+        self.hold_until = None;
+    }
+
+    /// A new packet was accepted: the table of §6.4. `asked`: its `a` bit.
+    pub(super) fn accepted(&mut self, trigger: Trigger, asked: bool, nominal_bytes: u32, now: Instant) {
+        self.count(nominal_bytes);
+        self.latest = trigger;
+        if trigger.ce && self.own_sacks.push(trigger) {
+            // `m` speaks of one packet.
+            self.sacked();
+        } else if trigger.ce || asked || trigger.rtx || self.count_bytes >= self.threshold_bytes {
+            self.merge(trigger);
+        } else if self.hold_until.is_none() && self.hold_ns > 0 {
+            self.hold_until = Some(now + self.hold_ns);
+        }
+    }
+
+    /// All triggers of a batch share one SACK.
+    fn merge(&mut self, trigger: Trigger) {
+        let from_start = trigger.from_start || self.batch_sack.is_some_and(|earlier| earlier.from_start);
+        self.batch_sack = Some(Trigger { from_start, ..trigger });
+        self.sacked();
+    }
+
+    /// A packet that had been received before (P11). `below`: at or below `cack_psn`. True if the answer has to wait.
+    pub(super) fn duplicate(&mut self, trigger: Trigger, below: bool, nominal_bytes: u32, now: Instant) -> bool {
+        self.count(nominal_bytes);
+        if self.duplicates.take(now) {
+            self.answer_duplicate(trigger, below);
+            return false;
+        }
+        let (earlier_below, at) = self
+            .duplicate
+            .map_or((false, self.duplicates.next(now)), |(_, below, at)| (below, at));
+        self.duplicate = Some((trigger, below || earlier_below, at));
+        true
+    }
+
+    fn answer_duplicate(&mut self, trigger: Trigger, below: bool) {
+        if !(trigger.ce && self.own_sacks.push(trigger)) {
+            self.merge(trigger);
+        }
+        // §6.7
+        self.batch_ack |= below;
+    }
+
+    /// A reliability probe; false if it gets no answer (§14).
+    pub(super) fn probed(&mut self, trigger: Trigger, now: Instant) -> bool {
+        if !self.probe_bucket.take(now) || !self.own_sacks.push(trigger) {
+            return false;
+        }
+        self.sacked();
+        // P9
+        self.batch_ack = true;
+        true
+    }
+
+    /// A Transport ACK is due (§6.7).
+    pub(super) fn processed(&mut self) {
+        self.batch_ack = true;
+    }
+
+    /// False if it gets no answer (§6.8, §14).
+    pub(super) fn nack(&mut self, nack: Nack, now: Instant) -> bool {
+        let recent =
+            |&(psn, at): &(Psn, Option<Instant>)| psn == nack.psn && at.is_some_and(|at| now.since(at) < SPACING_NS);
+        if self.recent_nacks.iter().any(recent) || !self.nack_bucket.take(now) || !self.nacks.push(nack) {
+            return false;
+        }
+        self.recent_nacks[self.next_recent] = (nack.psn, Some(now));
+        self.next_recent = (self.next_recent + 1) % RECENT_NACKS;
+        true
+    }
+
+    pub(super) fn end_of_batch(&mut self) {
+        if let Some(trigger) = self.batch_sack.take() {
+            // An unsent one is replaced: the newer one says more.
+            let from_start = trigger.from_start || self.sack.is_some_and(|earlier| earlier.from_start);
+            self.sack = Some(Trigger { from_start, ..trigger });
+        }
+        self.ack |= core::mem::take(&mut self.batch_ack);
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.hold_until.is_some_and(|at| at <= now) {
+            self.merge(self.latest);
+        }
+        if let Some((trigger, below, at)) = self.duplicate
+            && at <= now
+        {
+            if self.duplicates.take(now) {
+                self.duplicate = None;
+                self.answer_duplicate(trigger, below);
+            } else {
+                self.duplicate = Some((trigger, below, self.duplicates.next(now)));
+            }
+        }
+        self.end_of_batch();
+    }
+
+    pub(super) fn hold_until(&self) -> Option<Instant> {
+        self.hold_until
+    }
+
+    pub(super) fn duplicate_at(&self) -> Option<Instant> {
+        self.duplicate.map(|(_, _, at)| at)
+    }
+
+    pub(super) fn take_sack(&mut self) -> Option<Trigger> {
+        self.own_sacks.pop().or_else(|| self.sack.take())
+    }
+
+    pub(super) fn take_ack(&mut self) -> bool {
+        core::mem::take(&mut self.ack)
+    }
+
+    pub(super) fn take_nack(&mut self) -> Option<Nack> {
+        self.nacks.pop()
+    }
+}

@@ -1,0 +1,294 @@
+//! The side that is written to (protocol.md §6).
+
+mod answers;
+mod place;
+mod recv;
+mod sack;
+mod stash;
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::vec;
+
+use mrc_wire::{Aeth, Bth, Headers, Neth, Opcode, PortSet, Psn, TrafficClass};
+
+use self::answers::Answers;
+use self::recv::RecvQueue;
+use self::stash::Stash;
+use crate::attr::{QpCreate, Tuning};
+use crate::bitmap::BitRing;
+use crate::path::PathSet;
+use crate::requestor::Connection;
+use crate::stats::QpStats;
+use crate::time::{Instant, earlier};
+use crate::work::{Completion, Memory, PostError, Transmit};
+
+pub(crate) use self::place::Outcome;
+
+/// Attributes of RTR.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReceiveLimits {
+    pub(crate) rq_psn: Psn,
+    /// PSNs.
+    pub(crate) window: u32,
+    pub(crate) max_wimm: u16,
+    pub(crate) trim_nack: bool,
+}
+
+/// What the responder needs of its surroundings.
+pub(crate) struct Env<'a> {
+    pub(crate) now: Instant,
+    pub(crate) memory: &'a mut dyn Memory,
+    pub(crate) stats: &'a mut QpStats,
+}
+
+pub(crate) struct Responder {
+    conn: Connection,
+    limits: ReceiveLimits,
+    remote_write: bool,
+    /// Everything up to here was received; `ePSN` is the next.
+    cack_psn: Psn,
+    max_rcv_psn: Psn,
+    /// Per PSN above `cack_psn`: received, ends a message, had its `a` bit set.
+    received: BitRing,
+    last: BitRing,
+    asked: BitRing,
+    ooo_count: u32,
+    rcvd_bytes: u64,
+    messages: u32,
+    lowest_unsacked_psn: Psn,
+    stash: Stash,
+    recv: RecvQueue,
+    answers: Answers,
+    /// The peer was told that its request failed; goes out even in the error state.
+    nak: Option<(Psn, u8)>,
+    /// Destroyed by the application: nothing new is taken, what was taken is still acknowledged.
+    lingering: bool,
+}
+
+impl Responder {
+    pub(crate) fn new(create: &QpCreate) -> Self {
+        let window = u32::from(create.max_mpr) * 128;
+        Self {
+            conn: Connection::NONE,
+            limits: ReceiveLimits {
+                rq_psn: Psn::new(0),
+                window,
+                max_wimm: create.max_wimm,
+                trim_nack: false,
+            },
+            remote_write: false,
+            cack_psn: Psn::new(0),
+            max_rcv_psn: Psn::new(0),
+            received: BitRing::new(window),
+            last: BitRing::new(window),
+            asked: BitRing::new(window),
+            ooo_count: 0,
+            rcvd_bytes: 0,
+            messages: 0,
+            lowest_unsacked_psn: Psn::new(0),
+            stash: Stash::new(window, create.max_wimm),
+            recv: RecvQueue::new(create.rq_depth),
+            answers: Answers::new(&create.tuning),
+            nak: None,
+            lingering: false,
+        }
+    }
+
+    // protocol.md §2.2, Table 7-5
+    pub(crate) fn start(&mut self, conn: Connection, limits: ReceiveLimits) {
+        self.conn = conn;
+        self.limits = limits;
+        self.cack_psn = limits.rq_psn.sub(1);
+        self.max_rcv_psn = self.cack_psn;
+        self.lowest_unsacked_psn = self.cack_psn;
+    }
+
+    pub(crate) fn set_remote_write(&mut self, remote_write: bool) {
+        self.remote_write = remote_write;
+    }
+
+    pub(crate) fn reset(&mut self, tuning: &Tuning) {
+        self.received.clear_all();
+        self.last.clear_all();
+        self.asked.clear_all();
+        (self.ooo_count, self.rcvd_bytes, self.messages) = (0, 0, 0);
+        self.stash.clear();
+        self.recv.clear();
+        self.answers = Answers::new(tuning);
+        self.nak = None;
+        self.lingering = false;
+    }
+
+    /// protocol.md §5.9: nothing but a NAK goes out; stashed immediates are discarded.
+    pub(crate) fn fail(&mut self) {
+        self.answers.clear();
+        self.stash.clear();
+        self.recv.fail();
+    }
+
+    pub(crate) fn linger(&mut self) {
+        self.lingering = true;
+        self.recv.clear();
+    }
+
+    pub(crate) fn post(&mut self, wr_id: u64) -> Result<(), PostError> {
+        self.recv.post(wr_id)
+    }
+
+    pub(crate) fn poll_delivered(&mut self) -> Option<Completion> {
+        self.recv.poll_delivered(self.conn.dest_qpn)
+    }
+
+    pub(crate) fn poll_flushed(&mut self) -> Option<Completion> {
+        self.recv.poll_flushed(self.conn.dest_qpn)
+    }
+
+    pub(crate) fn cack_psn(&self) -> Psn {
+        self.cack_psn
+    }
+
+    pub(crate) fn ooo_count(&self) -> u32 {
+        self.ooo_count
+    }
+
+    /// Is there an answer to send?
+    pub(crate) fn has_answers(&self) -> bool {
+        self.nak.is_some() || self.answers.any()
+    }
+
+    pub(crate) fn end_of_batch(&mut self) {
+        self.answers.end_of_batch();
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.answers.handle_timeout(now);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        earlier(self.answers.hold_until(), self.answers.duplicate_at())
+    }
+
+    /// The next answer, on a path of this side's choice.
+    pub(crate) fn poll_control(&mut self, paths: &mut PathSet, room: PortSet, stats: &mut QpStats) -> Option<Transmit> {
+        if !self.has_answers() {
+            return None;
+        }
+        let ev = paths.control(room)?;
+        let entry = paths.entry(ev);
+        let (bth, headers) = self.next_answer(stats)?;
+        Some(Transmit {
+            bth: Bth {
+                p_key: self.conn.p_key,
+                ..bth
+            },
+            headers,
+            ev: entry.ev,
+            port: entry.port,
+            class: TrafficClass::Control,
+            ect: false,
+            payload: None,
+            is_retransmission: false,
+        })
+    }
+
+    fn next_answer(&mut self, stats: &mut QpStats) -> Option<(Bth, Headers)> {
+        let dqp = self.conn.dest_qpn;
+        if let Some((psn, syndrome)) = self.nak.take() {
+            stats.acks_sent += 1;
+            return Some((
+                Bth::new(Opcode::Ack, dqp, psn),
+                Headers::Ack(Aeth {
+                    syndrome,
+                    msn: self.messages,
+                }),
+            ));
+        }
+        // §6.4: SACK before Transport ACK.
+        if let Some(trigger) = self.answers.take_sack() {
+            stats.sacks_sent += 1;
+            let (seth, state) = self.build_sack(&trigger);
+            let bth = Bth {
+                rtx: trigger.rtx,
+                ..Bth::new(Opcode::Sack, dqp, self.cack_psn)
+            };
+            return Some((bth, Headers::Sack(seth, Some(state))));
+        }
+        if self.answers.take_ack() {
+            // §6.7: everything up to cack_psn was processed.
+            stats.acks_sent += 1;
+            let aeth = Aeth {
+                syndrome: Aeth::ACK,
+                msn: self.messages,
+            };
+            return Some((Bth::new(Opcode::Ack, dqp, self.cack_psn), Headers::Ack(aeth)));
+        }
+        let nack = self.answers.take_nack()?;
+        stats.nacks_sent += 1;
+        // §6.8
+        let neth = Neth {
+            reason: nack.reason,
+            vendor_info: 0,
+            entropy: nack.entropy,
+            spdcid: self.conn.qpn.low16(),
+            dpdcid: dqp.low16(),
+            nack_psn: nack.psn,
+            tx_timestamp: nack.tx_timestamp,
+        };
+        Some((
+            Bth {
+                rtx: nack.rtx,
+                ..Bth::new(Opcode::Nack, dqp, nack.psn)
+            },
+            Headers::Nack(neth),
+        ))
+    }
+}
+
+/// A ring without allocation after its creation.
+#[derive(Clone, Debug)]
+struct Ring<T> {
+    slots: Box<[T]>,
+    head: usize,
+    len: usize,
+}
+
+impl<T: Copy + Default> Ring<T> {
+    fn new(capacity: usize) -> Self {
+        Self {
+            slots: vec![T::default(); capacity].into_boxed_slice(),
+            head: 0,
+            len: 0,
+        }
+    }
+
+    /// False if full.
+    fn push(&mut self, value: T) -> bool {
+        if self.len == self.slots.len() {
+            return false;
+        }
+        let at = (self.head + self.len) % self.slots.len();
+        self.slots[at] = value;
+        self.len += 1;
+        true
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        if self.len == 0 {
+            return None;
+        }
+        let value = self.slots[self.head];
+        self.head = (self.head + 1) % self.slots.len();
+        self.len -= 1;
+        Some(value)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+}
