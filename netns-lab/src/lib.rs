@@ -19,3 +19,8 @@ pub use lab::{Counters, Host, Lab, Namespace};
 pub use nix::sys::signal::Signal;
 pub use process::{Process, ProcessGroup};
 pub use topology::{MAX_HOSTS, MAX_MTU, MAX_PLANES, MIN_MTU, NAMES, Shape, Topology};
+
+/// The examples of the README, as a test that they compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

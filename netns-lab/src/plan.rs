@@ -73,16 +73,17 @@ pub struct Interface {
 impl Interface {
     /// The link-local address that the kernel gives it, made from its MAC address (RFC 4291, appendix A).
     pub fn link_local(&self) -> Ipv6Addr {
-        let [a, b, c, d, e, f] = self.mac.map(u16::from);
+        let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
+        let mac = self.mac;
         Ipv6Addr::new(
             0xfe80,
             0,
             0,
             0,
-            ((a ^ 2) << 8) | b,
-            (c << 8) | 0xff,
-            0xfe00 | d,
-            (e << 8) | f,
+            pair(mac[0] ^ 2, mac[1]),
+            pair(mac[2], 0xff),
+            pair(0xfe, mac[3]),
+            pair(mac[4], mac[5]),
         )
     }
 }

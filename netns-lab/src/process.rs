@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::signal::{SigHandler, Signal, killpg, signal};
+use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, sethostname, setsid};
 
@@ -173,6 +173,8 @@ impl ProcessSpace {
             own_sys()?;
             mount(Some("proc"), "/proc", Some("proc"), MsFlags::empty(), None::<&str>)?;
             sethostname(&name)?;
+            // Whatever the calling thread has blocked.
+            SigSet::empty().thread_set_mask()?;
             Ok(())
         };
         command.process_group(0);

@@ -43,8 +43,8 @@ enum Command {
     /// Each command is given as NODE:COMMAND and run by `sh -c`; all start at once, in the order given. Every line of output is
     /// prefixed with the node's name. The lab ends when all commands have ended, or by Ctrl-C.
     ///
-    /// In its environment a command finds MRC_PORTS (its ports), and for every host n: Hn_MGMT (management address, for sockets),
-    /// Hn_GID4 and Hn_GID6 (node addresses); LAB_NODE is the name of its own node.
+    /// In its environment a command finds `MRC_PORTS` (its ports), `LAB_NODE` (its node's name), and for every host n: `Hn_MGMT`
+    /// (management address, for sockets), `Hn_GID4` and `Hn_GID6` (node addresses).
     #[command(after_help = NOTES)]
     Exec {
         #[command(flatten)]
