@@ -20,9 +20,6 @@
 #define PROTO_ROUTING 43
 #define ROUTING_TYPE_SEGMENTS 4
 
-#define IPV4_LEN 20
-#define IPV6_LEN 40
-#define UDP_LEN 8
 #define BTH_LEN 12
 #define ICRC_LEN 4
 
@@ -150,8 +147,8 @@ static __always_inline int read_udp(struct place *p, const struct settings *set)
 		return BAD_LENGTH;
 	if (*opcode >> 5 != 6) // 0b110: the manufacturer opcodes that MRC has taken
 		return OTHER_OPCODE;
-	if (!p->trimmed && (p->offset + BTH_LEN + ICRC_LEN > p->ends ||
-			    bpf_ntohs(udp->len) < UDP_LEN + BTH_LEN + ICRC_LEN))
+	// A UDP length that contradicts the IP length makes a broken MRC packet, which is the engine's to count.
+	if (!p->trimmed && p->offset + BTH_LEN + ICRC_LEN > p->ends)
 		return BAD_LENGTH;
 	return STEERED;
 }
