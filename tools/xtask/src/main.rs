@@ -3,11 +3,13 @@
 //! Each command brings what it needs: a fresh Debian or Ubuntu with Rust, the C linker that Rust needs, and root or sudo
 //! is enough.
 
+mod citations;
 mod counts;
 mod packages;
 mod privilege;
 mod purity;
 mod run;
+mod sources;
 mod steps;
 mod summary;
 

@@ -4,7 +4,9 @@
 //! refuses it, since the name `std` does not exist there. So only these two things need a look; the rest is any build.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::sources;
 
 const PURE: &[Pure] = &[
     Pure {
@@ -32,7 +34,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
         if !declares_no_std(&text) {
             faults.push(format!("{}: `#![no_std]` is missing", lib.display()));
         }
-        for file in rust_files(&source)? {
+        for file in sources::rust_files(&source)? {
             let text = fs::read_to_string(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
             for (line, krate) in extern_crates(&text) {
                 if krate == "std" || (krate == "alloc" && !pure.may_allocate) {
@@ -77,26 +79,6 @@ fn extern_crates(text: &str) -> Vec<(usize, &str)> {
         }
     }
     found
-}
-
-fn rust_files(directory: &Path) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    let mut directories = vec![directory.to_owned()];
-    while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(&directory).map_err(|e| format!("cannot read {}: {e}", directory.display()))?;
-        for entry in entries {
-            let path = entry
-                .map_err(|e| format!("cannot read {}: {e}", directory.display()))?
-                .path();
-            if path.is_dir() {
-                directories.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 #[cfg(test)]

@@ -1,5 +1,9 @@
 //! What `cargo xtask test` does, as a table.
 
+use std::path::Path;
+
+use crate::{citations, purity};
+
 /// One step of the test command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
@@ -40,8 +44,8 @@ pub(crate) enum Tier {
 pub(crate) enum Action {
     /// Runs cargo with these arguments and additions to the environment.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// Looks at the sources of the crates that must know no operating system.
-    Purity,
+    /// Looks at the sources, below the directory given, and returns what is wrong.
+    Look(fn(&Path) -> Result<Vec<String>, String>),
 }
 
 const NOTHING: Needs = Needs {
@@ -75,7 +79,14 @@ pub(crate) const STEPS: &[Step] = &[
         what: "wire and protocol know no operating system",
         needs: NOTHING,
         tier: Tier::Always,
-        action: Action::Purity,
+        action: Action::Look(purity::check),
+    },
+    Step {
+        name: "citations",
+        what: "every section that a comment cites stands in docs/protocol",
+        needs: NOTHING,
+        tier: Tier::Always,
+        action: Action::Look(citations::check),
     },
     Step {
         name: "clippy",
