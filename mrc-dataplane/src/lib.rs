@@ -1,5 +1,9 @@
 //! The MRC engine: ports, threads, rings and memory regions.
 
+// The tests of the engine use its public face, like those in `tests/`.
+#[cfg(test)]
+extern crate self as mrc_dataplane;
+
 pub mod engine;
 pub mod neigh;
 pub mod netlink;

@@ -4,9 +4,7 @@
 
 use std::net::IpAddr;
 
-use mrc_protocol::{
-    EvState, InitAttr, ModifyAttr, PathConfig, QpState, Reason, RtrAttr, RtsAttr, Tuning,
-};
+use mrc_protocol::{EvState, InitAttr, ModifyAttr, PathConfig, QpState, QpStats, Reason, RtrAttr, RtsAttr, Tuning};
 use mrc_wire::{Ev, Pmtu, PortNum, Psn, Qpn};
 
 use crate::region::{Access, PdId, RegionMemory};
@@ -222,6 +220,8 @@ pub struct QpInfo {
     pub pmtu: Option<Pmtu>,
     /// Everything up to here was received by the peer.
     pub unack_psn: Psn,
+    /// What the protocol has counted.
+    pub stats: QpStats,
     /// Why nothing can be sent on a port, per port that has a reason.
     pub unreachable: Vec<(PortNum, String)>,
 }

@@ -20,7 +20,11 @@ pub struct PortConfig {
 impl PortConfig {
     /// Queue 0 of this interface.
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), queue: 0, link_speed_bps: None }
+        Self {
+            name: name.into(),
+            queue: 0,
+            link_speed_bps: None,
+        }
     }
 }
 
@@ -53,8 +57,10 @@ pub struct EngineConfig {
     pub spin_ns: u64,
     /// How long a thread leaves its ports to an application that polls them itself ([`super::Engine::run_once`]).
     pub yield_ns: u64,
-    /// Memory for received and sent frames, per port and thread, in frames.
-    pub frames_per_port: u32,
+    /// Buffers of 4 KiB to receive into, per port and thread, at most 512. Few are fast: they stay in the cache.
+    pub receive_buffers: u32,
+    /// Frames that may be with the kernel, per port and thread. A veth ring holds 256 and drops what is more.
+    pub transmit_frames: u32,
     /// Queue pairs per thread.
     pub max_qps: u32,
 }
@@ -75,7 +81,8 @@ impl Default for EngineConfig {
             window_packets: 192,
             spin_ns: 50_000,
             yield_ns: 200_000,
-            frames_per_port: 1024,
+            receive_buffers: 512,
+            transmit_frames: 192,
             max_qps: 4096,
         }
     }
@@ -84,7 +91,10 @@ impl Default for EngineConfig {
 impl EngineConfig {
     /// Defaults over these interfaces.
     pub fn with_ports<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Self {
-        Self { ports: names.into_iter().map(PortConfig::new).collect(), ..Self::default() }
+        Self {
+            ports: names.into_iter().map(PortConfig::new).collect(),
+            ..Self::default()
+        }
     }
 
     /// Most engine threads: they take the low bits of a QPN.
@@ -94,14 +104,22 @@ impl EngineConfig {
     pub fn validate(&self) -> Result<(), EngineError> {
         let count = self.ports.len();
         if count > usize::from(PortNum::MAX) {
-            return Err(EngineError::Config(format!("{count} ports: at most {} can be used", PortNum::MAX)));
+            return Err(EngineError::Config(format!(
+                "{count} ports: at most {} can be used",
+                PortNum::MAX
+            )));
         }
         if let Some(twice) = self.ports.iter().enumerate().find_map(|(at, port)| {
-            self.ports[..at].iter().any(|other| other.name == port.name).then_some(&port.name)
+            self.ports[..at]
+                .iter()
+                .any(|other| other.name == port.name)
+                .then_some(&port.name)
         }) {
             return Err(EngineError::Config(format!("port {twice} is listed twice")));
         }
-        self.dscps.validate().map_err(|error| EngineError::Config(error.to_string()))?;
+        self.dscps
+            .validate()
+            .map_err(|error| EngineError::Config(error.to_string()))?;
         if self.threads == 0 || self.threads > Self::MAX_THREADS {
             return Err(EngineError::Config(format!(
                 "{} engine threads: give 1 to {}",
@@ -111,14 +129,21 @@ impl EngineConfig {
         }
         if !self.cores.is_empty() && self.cores.len() != usize::from(self.threads) {
             let (cores, threads) = (self.cores.len(), self.threads);
-            return Err(EngineError::Config(format!("{cores} cores for {threads} threads: give one core per thread")));
+            return Err(EngineError::Config(format!(
+                "{cores} cores for {threads} threads: give one core per thread"
+            )));
         }
         if self.udp_port == 0 {
-            return Err(EngineError::Config("UDP port 0 cannot be used: the default is 4791".into()));
+            return Err(EngineError::Config(
+                "UDP port 0 cannot be used: the default is 4791".into(),
+            ));
         }
         if self.max_qps == 0 || self.max_qps > crate::ring::BELLS {
             let most = crate::ring::BELLS;
-            return Err(EngineError::Config(format!("max_qps is {}: give 1 to {most}", self.max_qps)));
+            return Err(EngineError::Config(format!(
+                "max_qps is {}: give 1 to {most}",
+                self.max_qps
+            )));
         }
         Ok(())
     }
@@ -149,9 +174,16 @@ mod tests {
     fn bad_values_are_named() {
         let config = EngineConfig::with_ports(["p1", "p2", "p1"]);
         assert_eq!(message(&config), "port p1 is listed twice");
-        let config = EngineConfig { threads: 0, ..EngineConfig::default() };
+        let config = EngineConfig {
+            threads: 0,
+            ..EngineConfig::default()
+        };
         assert_eq!(message(&config), "0 engine threads: give 1 to 16");
-        let config = EngineConfig { threads: 2, cores: vec![1], ..EngineConfig::default() };
+        let config = EngineConfig {
+            threads: 2,
+            cores: vec![1],
+            ..EngineConfig::default()
+        };
         assert_eq!(message(&config), "1 cores for 2 threads: give one core per thread");
     }
 }

@@ -94,7 +94,10 @@ impl Control {
             Command::DestroyPd { pd } => {
                 let record = self.pds.get(&pd).ok_or(CommandError::NoSuchPd(pd))?;
                 if record.regions + record.qps > 0 {
-                    return Err(CommandError::Busy { what: "protection domain", users: "regions or queue pairs" });
+                    return Err(CommandError::Busy {
+                        what: "protection domain",
+                        users: "regions or queue pairs",
+                    });
                 }
                 self.pds.remove(&pd);
                 Ok(Reply::Done.into())
@@ -113,7 +116,10 @@ impl Control {
             Command::CreateCq { depth } => self.create_cq(depth, channel, threads),
             Command::DestroyCq { cq } => {
                 if *self.cqs.get(&cq).ok_or(CommandError::NoSuchCq(cq))? > 0 {
-                    return Err(CommandError::Busy { what: "completion queue", users: "queue pairs" });
+                    return Err(CommandError::Busy {
+                        what: "completion queue",
+                        users: "queue pairs",
+                    });
                 }
                 threads.all(|| Task::RemoveCq { cq })?;
                 self.cqs.remove(&cq);
@@ -156,7 +162,13 @@ impl Control {
         // New keys for each registration, over all 32 bits but 0 (protocol.md §14).
         let lkey = draw(|key| key != 0 && !self.regions.contains_key(&key))?;
         let rkey = draw(|key| key != 0 && !self.rkeys.contains(&key))?;
-        let region = Region { lkey, rkey, pd, access, memory };
+        let region = Region {
+            lkey,
+            rkey,
+            pd,
+            access,
+            memory,
+        };
         threads.all(|| Task::AddRegion(region))?;
         self.regions.insert(lkey, (region, pd));
         self.rkeys.insert(rkey);
@@ -169,21 +181,24 @@ impl Control {
     fn create_cq(&mut self, depth: u32, channel: Channel, threads: &Threads) -> Result<Outcome, CommandError> {
         in_range("completion queue depth", depth, 1, MAX_CQE)?;
         // The smallest free number: threads keep completion queues in a dense table.
-        let cq = (0..).map(CqId).find(|cq| !self.cqs.contains_key(cq)).unwrap_or(CqId(u32::MAX));
+        let cq = (0..=self.cqs.len() as u32)
+            .map(CqId)
+            .find(|cq| !self.cqs.contains_key(cq))
+            .unwrap_or(CqId(u32::MAX));
         let (consumer, producers) = completion_queue(depth, threads.count(), channel);
         let mut producers = producers.into_iter();
         threads.each(|_| producers.next().map(|producer| Task::AddCq { cq, producer }))?;
         self.cqs.insert(cq, 0);
-        Ok(Outcome { reply: Reply::Cq(cq), rings: Some(Rings::Cq(consumer)) })
+        Ok(Outcome {
+            reply: Reply::Cq(cq),
+            rings: Some(Rings::Cq(consumer)),
+        })
     }
 
-    fn create_qp(
-        &mut self,
-        create: CreateQp,
-        threads: &Threads,
-        ports: &[PortFacts],
-    ) -> Result<Outcome, CommandError> {
-        let CreateQp { pd, send_cq, recv_cq, .. } = create;
+    fn create_qp(&mut self, create: CreateQp, threads: &Threads, ports: &[PortFacts]) -> Result<Outcome, CommandError> {
+        let CreateQp {
+            pd, send_cq, recv_cq, ..
+        } = create;
         if !self.pds.contains_key(&pd) {
             return Err(CommandError::NoSuchPd(pd));
         }
@@ -212,11 +227,30 @@ impl Control {
         })?;
         let (send, send_consumer) = send_ring(create.sq_depth, create.max_sge, create.max_inline);
         let (recv, recv_consumer) = recv_ring(create.rq_depth);
-        let new = NewQp { key, qpn, pd, qp, send: send_consumer, recv: recv_consumer, send_cq, recv_cq };
+        let new = NewQp {
+            key,
+            qpn,
+            pd,
+            qp,
+            send: send_consumer,
+            recv: recv_consumer,
+            send_cq,
+            recv_cq,
+        };
         threads.one(thread, Task::AddQp(Box::new(new)))?;
 
         self.keys[thread].insert(key);
-        self.qps.insert(qpn, QpRecord { thread, key, pd, send_cq, recv_cq, addresses: None });
+        self.qps.insert(
+            qpn,
+            QpRecord {
+                thread,
+                key,
+                pd,
+                send_cq,
+                recv_cq,
+                addresses: None,
+            },
+        );
         for cq in [send_cq, recv_cq] {
             *self.cqs.entry(cq).or_default() += 1;
         }
@@ -224,7 +258,10 @@ impl Control {
             record.qps += 1;
         }
         let doorbell = Doorbell::new(threads.board(thread), key);
-        Ok(Outcome { reply: Reply::Qp(qpn), rings: Some(Rings::Qp(QpRings { send, recv, doorbell })) })
+        Ok(Outcome {
+            reply: Reply::Qp(qpn),
+            rings: Some(Rings::Qp(QpRings { send, recv, doorbell })),
+        })
     }
 
     fn default_path(&self, ports: usize) -> PathConfig {
@@ -248,7 +285,13 @@ impl Control {
             check_addresses(&self.config, local, remote)?;
             check_pmtu(ports, attr.pmtu, remote)?;
         }
-        threads.one(record.thread, Task::Modify { key: record.key, change })?;
+        threads.one(
+            record.thread,
+            Task::Modify {
+                key: record.key,
+                change,
+            },
+        )?;
         let (before, after) = match change {
             QpChange::ToRtr { remote, local, .. } => (record.addresses.replace((remote, local)), record.addresses),
             QpChange::ToReset => (record.addresses.take(), None),
@@ -264,7 +307,9 @@ impl Control {
     fn destroy_qp(&mut self, qpn: Qpn, threads: &Threads) -> Result<Outcome, CommandError> {
         let QpRecord { thread, key, .. } = *self.qp(qpn)?;
         threads.one(thread, Task::RemoveQp { key })?;
-        let Some(record) = self.qps.remove(&qpn) else { return Err(CommandError::NoSuchQp(qpn)) };
+        let Some(record) = self.qps.remove(&qpn) else {
+            return Err(CommandError::NoSuchQp(qpn));
+        };
         for cq in [record.send_cq, record.recv_cq] {
             if let Some(users) = self.cqs.get_mut(&cq) {
                 *users -= 1;
@@ -295,13 +340,19 @@ impl Control {
         let thread = (0..threads.count()).min_by_key(|&thread| live(thread)).unwrap_or(0);
         if live(thread) >= self.config.max_qps as usize {
             let limit = u64::from(self.config.max_qps) * threads.count() as u64;
-            return Err(CommandError::Limit { what: "queue pairs", limit, setting: "max_qps" });
+            return Err(CommandError::Limit {
+                what: "queue pairs",
+                limit,
+                setting: "max_qps",
+            });
         }
-        let key = (0..BELLS).find(|key| !self.keys[thread].contains(key)).ok_or(CommandError::Limit {
-            what: "queue pairs, those destroyed within the last second included",
-            limit: BELLS.into(),
-            setting: "the number of engine threads",
-        })?;
+        let key = (0..BELLS)
+            .find(|key| !self.keys[thread].contains(key))
+            .ok_or(CommandError::Limit {
+                what: "queue pairs, those destroyed within the last second included",
+                limit: BELLS.into(),
+                setting: "the number of engine threads",
+            })?;
         Ok((thread, key))
     }
 
@@ -331,7 +382,9 @@ fn note_peer(
     addresses: Option<(IpAddr, IpAddr)>,
     joined: bool,
 ) -> Result<(), CommandError> {
-    let Some((remote, local)) = addresses else { return Ok(()) };
+    let Some((remote, local)) = addresses else {
+        return Ok(());
+    };
     threads.each(|other| (other != thread).then_some(Task::NotePeer { remote, local, joined }))
 }
 
@@ -346,14 +399,22 @@ fn draw(free: impl Fn(u32) -> bool) -> Result<u32, CommandError> {
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn no_randomness(error: std::io::Error) -> CommandError {
-    CommandError::Os { what: "get random numbers", error: error.to_string() }
+    CommandError::Os {
+        what: "get random numbers",
+        error: error.to_string(),
+    }
 }
 
 fn in_range(what: &'static str, value: u32, least: u32, most: u32) -> Result<(), CommandError> {
     if (least..=most).contains(&value) {
         return Ok(());
     }
-    Err(CommandError::OutOfRange { what, value: value.into(), least: least.into(), most: most.into() })
+    Err(CommandError::OutOfRange {
+        what,
+        value: value.into(),
+        least: least.into(),
+        most: most.into(),
+    })
 }
 
 fn check_addresses(config: &EngineConfig, local: IpAddr, remote: IpAddr) -> Result<(), CommandError> {
@@ -369,15 +430,27 @@ fn check_addresses(config: &EngineConfig, local: IpAddr, remote: IpAddr) -> Resu
 /// MRC packets are never fragmented, so every port must carry the largest (api.md D6).
 fn check_pmtu(ports: &[PortFacts], pmtu: Pmtu, remote: IpAddr) -> Result<(), CommandError> {
     let encap = if remote.is_ipv4() { Encap::Ipv4 } else { Encap::Ipv6 };
-    let needed = pmtu.min_ip_mtu(encap);
-    let Some(small) = ports.iter().find(|port| (port.mtu() as usize) < needed) else { return Ok(()) };
-    let smallest = ports.iter().map(PortFacts::mtu).min().unwrap_or(0);
-    Err(CommandError::PmtuTooLarge {
-        pmtu: pmtu.bytes(),
-        port: small.name.clone(),
-        mtu: small.mtu(),
-        needed,
-        usable: Pmtu::from_mtu(smallest as usize, encap).map_or(0, Pmtu::bytes),
+    let fits = |port: &PortFacts| port.largest_pmtu(encap);
+    let Some(small) = ports.iter().find(|port| fits(port) < Some(pmtu)) else {
+        return Ok(());
+    };
+    let usable = ports.iter().map(fits).min().flatten().map_or(0, Pmtu::bytes);
+    let (port, mtu, needed) = (small.name.clone(), small.mtu(), pmtu.min_ip_mtu(encap));
+    let pmtu = pmtu.bytes();
+    if needed > mtu as usize {
+        return Err(CommandError::PmtuTooLarge {
+            pmtu,
+            port,
+            mtu,
+            needed,
+            usable,
+        });
+    }
+    Err(CommandError::PmtuNeedsMultiBuffer {
+        pmtu,
+        port,
+        reason: small.why_no_multi_buffer(),
+        usable,
     })
 }
 

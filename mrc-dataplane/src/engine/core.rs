@@ -9,10 +9,11 @@ use mrc_wire::{Payload, PortSet, Qpn};
 
 use super::command::CqId;
 use super::config::EngineConfig;
+use super::control::thread_bits;
 use super::counters::{Cells, EngineDrop};
 use super::endpoint::{BACKLOG, Response};
 use super::event::{EngineEvent, EventSink};
-use super::gap::Gap as _;
+use super::handover::Handover;
 use super::peer::Peers;
 use super::qp::QpSlot;
 use super::timer::Timers;
@@ -53,6 +54,10 @@ pub(super) struct Core {
     pub(super) waiting_for_room: VecDeque<u32>,
     lingering: VecDeque<(Instant, u32)>,
     pub(super) responses: VecDeque<Response>,
+    pub(super) handover: Handover,
+    /// The low bits of a QPN that name its thread.
+    pub(super) thread_mask: u32,
+    pub(super) index: usize,
     /// Ports whose link is up.
     pub(super) up: PortSet,
     pub(super) stall: Option<Stall>,
@@ -61,7 +66,13 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(config: Arc<EngineConfig>, cells: Arc<Cells>, peers: Peers) -> Self {
+    pub(super) fn new(
+        index: usize,
+        config: Arc<EngineConfig>,
+        cells: Arc<Cells>,
+        peers: Peers,
+        handover: Handover,
+    ) -> Self {
         Self {
             config,
             cells,
@@ -79,6 +90,9 @@ impl Core {
             waiting_for_room: VecDeque::new(),
             lingering: VecDeque::new(),
             responses: VecDeque::with_capacity(BACKLOG),
+            thread_mask: (1 << thread_bits(handover.threads() as u8)) - 1,
+            handover,
+            index,
             up: PortSet::EMPTY,
             stall: None,
             lonely: Qpcc::fixed(1),
@@ -105,10 +119,20 @@ impl Core {
         f: impl FnOnce(&mut QpSlot, &mut Cx<'_>) -> R,
     ) -> Option<R> {
         let slot = self.qps.get_mut(key as usize)?.as_deref_mut()?;
-        let peer = slot.connection.and_then(|connection| self.peers.get_mut(connection.peer));
+        let peer = slot
+            .connection
+            .and_then(|connection| self.peers.get_mut(connection.peer));
         let cc = peer.map_or(&mut self.lonely, |peer| &mut peer.cc);
-        let mut memory = QpMemory { regions: &self.regions, pd: slot.pd };
-        let mut cx = Cx { now, cc, memory: &mut memory, stall: self.stall };
+        let mut memory = QpMemory {
+            regions: &self.regions,
+            pd: slot.pd,
+        };
+        let mut cx = Cx {
+            now,
+            cc,
+            memory: &mut memory,
+            stall: self.stall,
+        };
         let result = f(slot, &mut cx);
         if !std::mem::replace(&mut slot.lists.dirty, true) {
             self.dirty.push(key);
@@ -149,7 +173,9 @@ impl Core {
 
     /// A ring was overwritten: its queue pair cannot go on.
     pub(super) fn condemn(&mut self, key: u32, now: Instant, corrupt: RingCorrupt) {
-        let Some(qpn) = self.slot(key).map(|slot| slot.qpn) else { return };
+        let Some(qpn) = self.slot(key).map(|slot| slot.qpn) else {
+            return;
+        };
         tracing::error!(%qpn, "queue pair fails: {corrupt}");
         self.fail(key, now);
     }
@@ -224,13 +250,21 @@ impl Core {
     }
 
     fn collect_one(&mut self, key: u32, now: Instant) {
-        let Some(Some(slot)) = self.qps.get_mut(key as usize) else { return };
+        let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
+            return;
+        };
         slot.lists.dirty = false;
         self.timers.set(key, slot.qp.next_timeout());
         let mut overrun = None;
         while let Some(completion) = slot.qp.poll_completion() {
-            let cq = if completion.queue == mrc_protocol::Queue::Send { slot.send_cq } else { slot.recv_cq };
-            let Some(entry) = slot.completion(&completion) else { continue };
+            let cq = if completion.queue == mrc_protocol::Queue::Send {
+                slot.send_cq
+            } else {
+                slot.recv_cq
+            };
+            let Some(entry) = slot.completion(&completion) else {
+                continue;
+            };
             if slot.lingering {
                 continue;
             }
@@ -238,7 +272,9 @@ impl Core {
             if entry.status != 0 {
                 self.cells.completion_errors.add(1);
             }
-            let Some(Some(queue)) = self.cqs.get_mut(cq.0 as usize) else { continue };
+            let Some(Some(queue)) = self.cqs.get_mut(cq.0 as usize) else {
+                continue;
+            };
             if queue.overrun {
                 continue;
             }
@@ -251,7 +287,11 @@ impl Core {
         }
         slot.tell_progress();
         let (qpn, silent) = (slot.qpn, slot.lingering);
-        while let Some(Some(event)) = self.qps.get_mut(key as usize).map(|slot| slot.as_mut().and_then(|slot| slot.qp.poll_event())) {
+        while let Some(Some(event)) = self
+            .qps
+            .get_mut(key as usize)
+            .map(|slot| slot.as_mut().and_then(|slot| slot.qp.poll_event()))
+        {
             self.qp_event(qpn, event, silent);
         }
         if let Some(cq) = overrun {
@@ -283,10 +323,16 @@ impl Core {
             slot.producer.publish();
             slot.producer.notify_error();
         }
-        tracing::warn!(cq = cq.0, "completion queue overrun: its queue pairs fail; create it deeper or poll it more often");
+        tracing::warn!(
+            cq = cq.0,
+            "completion queue overrun: its queue pairs fail; create it deeper or poll it more often"
+        );
         self.tell(EngineEvent::CqError(cq));
         for key in 0..self.qps.len() as u32 {
-            if self.slot(key).is_some_and(|slot| slot.send_cq == cq || slot.recv_cq == cq) {
+            if self
+                .slot(key)
+                .is_some_and(|slot| slot.send_cq == cq || slot.recv_cq == cq)
+            {
                 self.fail(key, now);
             }
         }
@@ -297,7 +343,11 @@ impl Core {
         if self.cqs.len() <= at {
             self.cqs.resize_with(at + 1, || None);
         }
-        self.cqs[at] = Some(CqSlot { producer, dirty: false, overrun: false });
+        self.cqs[at] = Some(CqSlot {
+            producer,
+            dirty: false,
+            overrun: false,
+        });
     }
 
     pub(super) fn remove_cq(&mut self, cq: CqId) {
@@ -320,7 +370,8 @@ impl Core {
         for list in [&mut self.touched, &mut self.dirty] {
             list.reserve(count.saturating_sub(list.len()));
         }
-        self.dirty_cqs.reserve(self.cqs.len().saturating_sub(self.dirty_cqs.len()));
+        self.dirty_cqs
+            .reserve(self.cqs.len().saturating_sub(self.dirty_cqs.len()));
         self.timers.make_place(key);
         self.by_qpn.insert(slot.qpn.get(), key);
         self.qps[at] = Some(Box::new(slot));
@@ -344,7 +395,9 @@ impl Core {
     pub(super) fn remove(&mut self, key: u32, now: Instant) {
         self.disconnect(key, now);
         self.timers.set(key, None);
-        let Some(slot) = self.qps.get_mut(key as usize).and_then(Option::take) else { return };
+        let Some(slot) = self.qps.get_mut(key as usize).and_then(Option::take) else {
+            return;
+        };
         self.by_qpn.remove(&slot.qpn.get());
         // The next one at this place starts on no list.
         self.ready.retain(|&other| other != key);
@@ -381,9 +434,15 @@ impl Core {
             return;
         }
         // With nothing in flight there will be no acknowledgement to wake the others.
-        let tries = if peer.cc.inflight_packets() == 0 { peer.waiting.len() } else { TRIES };
+        let tries = if peer.cc.inflight_packets() == 0 {
+            peer.waiting.len()
+        } else {
+            TRIES
+        };
         for _ in 0..tries {
-            let Some(key) = self.peers.get_mut(index).and_then(|peer| peer.waiting.pop_front()) else { return };
+            let Some(key) = self.peers.get_mut(index).and_then(|peer| peer.waiting.pop_front()) else {
+                return;
+            };
             if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
                 slot.lists.waits_for_window = false;
             }
@@ -394,7 +453,9 @@ impl Core {
     /// Tells a queue pair which ports it may use: those with a link that lead to its peer.
     pub(super) fn tell_ports(&mut self, key: u32, now: Instant) {
         let Some(slot) = self.slot(key) else { return };
-        let Some(peer) = slot.connection.and_then(|connection| self.peers.get(connection.peer)) else { return };
+        let Some(peer) = slot.connection.and_then(|connection| self.peers.get(connection.peer)) else {
+            return;
+        };
         let usable = self.up.intersection(peer.hopeful);
         if usable == slot.ports {
             // Resolved by now, perhaps: it may be able to send.
@@ -427,11 +488,15 @@ pub(super) struct QpMemory<'a> {
 
 impl Memory for QpMemory<'_> {
     fn check(&mut self, r_key: u32, va: u64, len: u64) -> Result<(), AccessError> {
-        self.regions.check_remote_write(self.pd, r_key, va, len).map_err(access_error)
+        self.regions
+            .check_remote_write(self.pd, r_key, va, len)
+            .map_err(access_error)
     }
 
     fn place(&mut self, r_key: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
-        self.regions.write(self.pd, r_key, va, [payload.head, payload.tail]).map_err(access_error)
+        self.regions
+            .write(self.pd, r_key, va, [payload.head, payload.tail])
+            .map_err(access_error)
     }
 }
 
@@ -442,4 +507,3 @@ fn access_error(fault: RegionFault) -> AccessError {
         RegionFault::OutOfBounds => AccessError::Bounds,
     }
 }
-

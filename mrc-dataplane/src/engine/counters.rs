@@ -13,7 +13,8 @@ impl Counter {
     /// Only the owning thread may call this (or whoever holds its lock): there is no atomic addition, so it costs as much as
     /// a plain one.
     pub(crate) fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        self.0
+            .store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -196,7 +197,10 @@ impl Snapshot {
 
     /// Drops for one reason, as it stands in `drops`.
     pub fn dropped(&self, reason: &str) -> u64 {
-        self.drops.iter().find(|(name, _)| name == reason).map_or(0, |(_, count)| *count)
+        self.drops
+            .iter()
+            .find(|(name, _)| name == reason)
+            .map_or(0, |(_, count)| *count)
     }
 
     /// The sum over all threads.
@@ -204,7 +208,11 @@ impl Snapshot {
         let sum = |pick: &dyn Fn(&Cells) -> &Counter| threads.iter().map(|cells| pick(cells).get()).sum::<u64>();
         let ports = names.iter().enumerate().map(|(at, name)| {
             let sum = |pick: &dyn Fn(&PortCells) -> &Counter| {
-                threads.iter().filter_map(|cells| cells.ports.get(at)).map(|port| pick(port).get()).sum()
+                threads
+                    .iter()
+                    .filter_map(|cells| cells.ports.get(at))
+                    .map(|port| pick(port).get())
+                    .sum()
             };
             PortSnapshot {
                 num: at as u8 + 1,
@@ -230,7 +238,11 @@ impl Snapshot {
             collect("not_mrc", reason.code(), sum(&|cells| &cells.not_mrc[reason.index()]));
         }
         for reason in DropReason::ALL {
-            collect("malformed", reason.code(), sum(&|cells| &cells.malformed[reason.index()]));
+            collect(
+                "malformed",
+                reason.code(),
+                sum(&|cells| &cells.malformed[reason.index()]),
+            );
         }
         for (at, code) in PROTOCOL_CODES.into_iter().enumerate() {
             collect("protocol", code, sum(&|cells| &cells.protocol[at]));
@@ -265,7 +277,10 @@ mod tests {
         threads[0].malformed[DropReason::Icrc.index()].add(2);
         let snapshot = Snapshot::gather(&[&threads[0], &threads[1]], &["p1".into(), "p2".into()]);
         assert_eq!(snapshot.ports[1].tx_bytes, 12);
-        assert_eq!(snapshot.drops, [("malformed.icrc".into(), 2), ("engine.unknown_qp".into(), 1)]);
+        assert_eq!(
+            snapshot.drops,
+            [("malformed.icrc".into(), 2), ("engine.unknown_qp".into(), 1)]
+        );
         assert_eq!(snapshot.dropped("engine.unknown_qp"), 1);
         assert_eq!(snapshot.dropped("engine.handover"), 0);
     }

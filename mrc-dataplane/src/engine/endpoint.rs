@@ -48,19 +48,31 @@ impl AnswerLimit {
 
 impl Core {
     pub(super) fn handle_endpoint(&mut self, packet: &Packet<'_>, port: PortNum, now: Instant) {
-        let Some(index) = self.peers.find(packet.src) else { return self.drop_packet(EngineDrop::UnknownPeer) };
+        let Some(index) = self.peers.find(packet.src) else {
+            return self.drop_packet(EngineDrop::UnknownPeer);
+        };
         let Some(peer) = self.peers.get_mut(index) else { return };
         if packet.dst != peer.local {
             return self.drop_packet(EngineDrop::WrongDestination);
         }
-        let Headers::EndpointRequest(erth) = packet.headers else { return self.drop_packet(EngineDrop::EndpointOp) };
+        let Headers::EndpointRequest(erth) = packet.headers else {
+            return self.drop_packet(EngineDrop::EndpointOp);
+        };
         if erth.op != EndpointOp::EV_PROBE || self.responses.len() >= BACKLOG || !peer.answers.allows(now) {
             return self.drop_packet(EngineDrop::EndpointOp);
         }
         // The id goes back unchanged; bits 23:16 are not part of it (wire-format.md §8).
         let id = Psn::new(packet.bth.psn.get() & 0xffff);
-        let eeth = Eeth { op: erth.op, tx_timestamp: erth.tx_timestamp };
-        self.responses.push_back(Response { peer: index, port, id, eeth });
+        let eeth = Eeth {
+            op: erth.op,
+            tx_timestamp: erth.tx_timestamp,
+        };
+        self.responses.push_back(Response {
+            peer: index,
+            port,
+            id,
+            eeth,
+        });
     }
 
     /// Sends the answers that are due; those whose port has no room are lost, as any packet may be. True if any went out.
@@ -89,7 +101,9 @@ impl Core {
         };
         let len = frame_len(template, &headers, 0);
         let result = port.tx_frame(len, &mut |head, tail| {
-            FrameWriter::start(head, tail, template, &outgoing).and_then(FrameWriter::finish).is_ok()
+            FrameWriter::start(head, tail, template, &outgoing)
+                .and_then(FrameWriter::finish)
+                .is_ok()
         });
         if result != TxResult::Queued {
             return None;

@@ -7,6 +7,8 @@ use mrc_protocol::{CreateError, StateError};
 use mrc_wire::Qpn;
 
 use super::command::CqId;
+use crate::netlink::WatchError;
+use crate::port::PortError;
 use crate::region::PdId;
 
 /// Why an engine cannot be started.
@@ -20,11 +22,16 @@ pub enum EngineError {
     #[error("no ports: name at least one interface")]
     NoPorts,
     /// No node address.
-    #[error("no node address: lo has no global address; add one: ip addr add 192.0.2.1/32 dev lo (or set address_v4 / address_v6)")]
+    #[error(
+        "no node address: lo has no global address; add one: ip addr add 192.0.2.1/32 dev lo (or set address_v4 / address_v6)"
+    )]
     NoAddress,
     /// A port.
-    #[error("{0}")]
-    Port(String),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// Links and routes cannot be followed.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
     /// The operating system refused something.
     #[error("cannot {what}: {error}")]
     Os {
@@ -88,7 +95,9 @@ pub enum CommandError {
         setting: &'static str,
     },
     /// The packets would not fit (api.md D6).
-    #[error("path MTU {pmtu} needs an MTU of {needed} on {port}, which has {mtu}: ip link set {port} mtu {needed}, or use path MTU {usable}")]
+    #[error(
+        "path MTU {pmtu} needs an MTU of {needed} on {port}, which has {mtu}: ip link set {port} mtu {needed}, or use path MTU {usable}"
+    )]
     PmtuTooLarge {
         /// What was asked for.
         pmtu: usize,
@@ -98,6 +107,20 @@ pub enum CommandError {
         mtu: u32,
         /// What it needs.
         needed: usize,
+        /// The largest that all interfaces carry; 0: none.
+        usable: usize,
+    },
+    /// The packets would need frames of several buffers.
+    #[error(
+        "path MTU {pmtu} needs frames of several buffers, which {port} does not have ({reason}); use path MTU {usable}"
+    )]
+    PmtuNeedsMultiBuffer {
+        /// What was asked for.
+        pmtu: usize,
+        /// The first interface that cannot.
+        port: String,
+        /// Why it cannot.
+        reason: String,
         /// The largest that all interfaces carry; 0: none.
         usable: usize,
     },

@@ -23,16 +23,36 @@ pub(super) struct Job {
 /// What there is to do.
 pub(super) enum Task {
     AddRegion(Region),
-    RemoveRegion { lkey: u32 },
-    AddCq { cq: CqId, producer: CompletionProducer },
-    RemoveCq { cq: CqId },
+    RemoveRegion {
+        lkey: u32,
+    },
+    AddCq {
+        cq: CqId,
+        producer: CompletionProducer,
+    },
+    RemoveCq {
+        cq: CqId,
+    },
     AddQp(Box<NewQp>),
-    Modify { key: u32, change: QpChange },
-    Query { key: u32 },
-    QueryPaths { key: u32 },
-    RemoveQp { key: u32 },
+    Modify {
+        key: u32,
+        change: QpChange,
+    },
+    Query {
+        key: u32,
+    },
+    QueryPaths {
+        key: u32,
+    },
+    RemoveQp {
+        key: u32,
+    },
     /// A queue pair of another thread has connected to this node, or left it.
-    NotePeer { remote: IpAddr, local: IpAddr, joined: bool },
+    NotePeer {
+        remote: IpAddr,
+        local: IpAddr,
+        joined: bool,
+    },
     Subscribe(Arc<dyn EventSink>),
 }
 

@@ -15,7 +15,7 @@ mod counters;
 mod endpoint;
 mod error;
 mod event;
-mod gap;
+mod handover;
 mod job;
 mod peer;
 mod ports;
@@ -27,6 +27,9 @@ mod timer;
 mod tx;
 mod wait;
 mod worker;
+
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -59,8 +62,6 @@ struct Inner {
     shared: Vec<Arc<wait::Shared>>,
     cells: Vec<Arc<Cells>>,
     facts: Arc<Vec<PortFacts>>,
-    /// Whatever must live as long as the ports do: the netlink watcher.
-    _watcher: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
 
 impl Engine {
@@ -77,7 +78,7 @@ impl Engine {
     }
 
     /// From now on `sink` gets every event of the engine.
-    pub fn subscribe(&self, sink: Arc<dyn EventSink>) -> Result<(), CommandError> {
+    pub fn subscribe(&self, sink: &Arc<dyn EventSink>) -> Result<(), CommandError> {
         // Queue pairs report on their own thread, ports on the first.
         self.0.threads.all(|| Task::Subscribe(sink.clone()))
     }
@@ -85,7 +86,10 @@ impl Engine {
     /// Runs the engine on the calling thread, if no other runs it at the moment. For applications that poll: they do the work
     /// themselves instead of waiting for an engine thread to get the core. True if there was something to do.
     pub fn run_once(&self) -> bool {
-        self.0.shared.iter().fold(false, |busy, shared| shared.run_inline() | busy)
+        self.0
+            .shared
+            .iter()
+            .fold(false, |busy, shared| shared.run_inline() | busy)
     }
 
     /// What has happened since the start; stops nobody.
@@ -100,7 +104,9 @@ impl Engine {
         let config = &self.0.config;
         let ports = self.0.facts.iter().enumerate();
         EngineAttributes {
-            ports: ports.filter_map(|(at, port)| Some(port.attributes(control::port_num(at)?))).collect(),
+            ports: ports
+                .filter_map(|(at, port)| Some(port.attributes(control::port_num(at)?)))
+                .collect(),
             address_v4: config.address_v4,
             address_v6: config.address_v6,
             udp_port: config.udp_port,

@@ -51,7 +51,10 @@ impl Peer {
         (self.resolved, self.hopeful) = (PortSet::EMPTY, PortSet::EMPTY);
         self.hops.clear();
         for port in ports {
-            let hop = match (next_hops.lookup(port.num(), self.remote), ip_pair(self.local, self.remote)) {
+            let hop = match (
+                next_hops.lookup(port.num(), self.remote),
+                ip_pair(self.local, self.remote),
+            ) {
                 (NextHop::Resolved(dst_mac), Some(ip)) => {
                     self.resolved.insert(port.num());
                     self.hopeful.insert(port.num());
@@ -97,7 +100,12 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn new(next_hops: Arc<dyn NextHops>) -> Self {
         let generation = next_hops.generation();
-        Self { records: Vec::new(), by_remote: HashMap::new(), next_hops, generation }
+        Self {
+            records: Vec::new(),
+            by_remote: HashMap::new(),
+            next_hops,
+            generation,
+        }
     }
 
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Peer> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use mrc_wire::{Encap, Pmtu, PortNum};
 
-use crate::port::{Port, PortMode};
+use crate::port::{Port, PortMode, largest_pmtu};
 
 /// One port as others see it; kept up to date by engine thread 0.
 pub(super) struct PortFacts {
@@ -35,6 +35,19 @@ impl PortFacts {
 
     pub(super) fn mtu(&self) -> u32 {
         self.mtu.load(Ordering::Relaxed)
+    }
+
+    /// The largest PMTU whose frames the port can send and receive.
+    pub(super) fn largest_pmtu(&self, encap: Encap) -> Option<Pmtu> {
+        largest_pmtu(self.mtu(), self.mode.multi_buffer, encap)
+    }
+
+    pub(super) fn why_no_multi_buffer(&self) -> String {
+        let reason = self.mode.reasons.iter().find(|reason| reason.contains("multi-buffer"));
+        reason.map_or_else(
+            || "its MTU was raised after it was opened: restart".to_owned(),
+            String::clone,
+        )
     }
 
     pub(super) fn attributes(&self, num: PortNum) -> PortAttributes {
@@ -103,7 +116,7 @@ pub struct EngineAttributes {
 impl EngineAttributes {
     /// The largest PMTU that every port carries; `None` if not even 256 bytes fit.
     pub fn active_pmtu(&self, encap: Encap) -> Option<Pmtu> {
-        let mtu = self.ports.iter().map(|port| port.mtu).min()?;
-        Pmtu::from_mtu(mtu as usize, encap)
+        let fits = |port: &PortAttributes| largest_pmtu(port.mtu, port.mode.multi_buffer, encap);
+        self.ports.iter().map(fits).min()?
     }
 }

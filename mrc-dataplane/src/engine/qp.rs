@@ -95,13 +95,26 @@ impl Progress {
     }
 
     fn reset(&mut self, next: u32) {
-        *self = Self { fetched: next, done: next, told: next };
+        *self = Self {
+            fetched: next,
+            done: next,
+            told: next,
+        };
     }
 }
 
 impl QpSlot {
     pub(super) fn new(new: NewQp) -> Self {
-        let NewQp { qpn, pd, qp, send, recv, send_cq, recv_cq, .. } = new;
+        let NewQp {
+            qpn,
+            pd,
+            qp,
+            send,
+            recv,
+            send_cq,
+            recv_cq,
+            ..
+        } = new;
         // A power of two, so that numbers of requests that wrap still give each outstanding one a slot of its own.
         let slots = send.depth().next_power_of_two() as usize;
         Self {
@@ -144,11 +157,17 @@ impl QpSlot {
             let slot = self.sent.fetched as usize & (self.sources.len() - 1);
             let sges = &mut self.sges[slot * max_sge..][..max_sge];
             let inline = &mut self.inline[slot * max_inline..][..max_inline];
-            let Some(entry) = self.send.fetch(sges, inline)? else { return Ok(false) };
+            let Some(entry) = self.send.fetch(sges, inline)? else {
+                return Ok(false);
+            };
             self.sent.fetched = self.sent.fetched.wrapping_add(1);
             let is_inline = entry.flags & SendEntry::INLINE != 0;
             let consistent = consistent(&entry, is_inline, sges, max_inline);
-            self.sources[slot] = Source { num_sge: entry.num_sge, inline: is_inline, inconsistent: !consistent };
+            self.sources[slot] = Source {
+                num_sge: entry.num_sge,
+                inline: is_inline,
+                inconsistent: !consistent,
+            };
             let request = SendRequest {
                 wr_id: entry.wr_id,
                 slot: slot as u32,
@@ -196,7 +215,11 @@ impl QpSlot {
 
     /// What a completion of the protocol looks like in the queue; `None`: the application asked for none.
     pub(super) fn completion(&mut self, completion: &Completion) -> Option<CompletionEntry> {
-        let progress = if completion.queue == Queue::Send { &mut self.sent } else { &mut self.received };
+        let progress = if completion.queue == Queue::Send {
+            &mut self.sent
+        } else {
+            &mut self.received
+        };
         let wqe = progress.done;
         progress.done = wqe.wrapping_add(1);
         let mut status = wc_status(completion.status);
@@ -212,15 +235,22 @@ impl QpSlot {
             qpn: self.qpn.get(),
             wqe,
             status,
-            opcode: if is_send { CompletionEntry::RDMA_WRITE } else { CompletionEntry::RECV },
+            opcode: if is_send {
+                CompletionEntry::RDMA_WRITE
+            } else {
+                CompletionEntry::RECV
+            },
             solicited: (status != wc::SUCCESS).into(),
             ..CompletionEntry::default()
         };
         if status != wc::SUCCESS {
             return Some(failed);
         }
-        let succeeded =
-            CompletionEntry { src_qp: completion.src_qp.get(), byte_len: completion.byte_len, ..failed };
+        let succeeded = CompletionEntry {
+            src_qp: completion.src_qp.get(),
+            byte_len: completion.byte_len,
+            ..failed
+        };
         if is_send {
             return Some(succeeded);
         }
@@ -253,9 +283,19 @@ impl QpSlot {
         let (sges, inline) = if source.inline {
             (&[][..], &self.inline[slot * max_inline..][..max_inline])
         } else {
-            (&self.sges[slot * max_sge..][..usize::from(source.num_sge).min(max_sge)], &[][..])
+            (
+                &self.sges[slot * max_sge..][..usize::from(source.num_sge).min(max_sge)],
+                &[][..],
+            )
         };
-        Data { regions, pd: self.pd, sges, inline, offset, len }
+        Data {
+            regions,
+            pd: self.pd,
+            sges,
+            inline,
+            offset,
+            len,
+        }
     }
 }
 
@@ -316,7 +356,9 @@ fn consistent(entry: &SendEntry, inline: bool, sges: &[Sge], max_inline: usize) 
     if inline {
         return entry.length as usize <= max_inline;
     }
-    let Some(sges) = sges.get(..entry.num_sge.into()) else { return false };
+    let Some(sges) = sges.get(..entry.num_sge.into()) else {
+        return false;
+    };
     sges.iter().map(|sge| u64::from(sge.length)).sum::<u64>() == u64::from(entry.length)
 }
 

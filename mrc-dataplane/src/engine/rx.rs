@@ -33,12 +33,57 @@ impl Core {
         cells.rx_packets.add(1);
         cells.rx_bytes.add(frame.len() as u64);
         let config = &*self.config;
-        let rules =
-            ReceiveRules { udp_ports: &[config.udp_port], dscps: &config.dscps, ev_layout: config.ev_layout };
+        let rules = ReceiveRules {
+            udp_ports: &[config.udp_port],
+            dscps: &config.dscps,
+            ev_layout: config.ev_layout,
+        };
         match parse(frame, &rules) {
+            Ok(packet) if self.is_elsewhere(packet.bth.dqp) => self.hand_over(frame, packet.bth.dqp, port),
             Ok(packet) => self.handle_packet(&packet, port, now),
             Err(Reject::NotMrc(reason)) => self.cells.not_mrc[reason.index()].add(1),
             Err(Reject::Drop(reason)) => self.cells.malformed[reason.index()].add(1),
+        }
+    }
+
+    /// Does this queue pair live on another thread?
+    fn is_elsewhere(&self, qpn: Qpn) -> bool {
+        self.thread_mask != 0 && qpn != Qpn::ENDPOINT && qpn.get() & self.thread_mask != self.index as u32
+    }
+
+    fn hand_over(&mut self, frame: Frame<'_>, qpn: Qpn, port: PortNum) {
+        let thread = (qpn.get() & self.thread_mask) as usize;
+        if thread >= self.handover.threads() {
+            self.drop_packet(EngineDrop::UnknownQp);
+        } else if self.handover.send(thread, frame, port) {
+            self.cells.handovers.add(1);
+        } else {
+            self.drop_packet(EngineDrop::Handover);
+        }
+    }
+
+    /// What other threads have received for this one.
+    pub(super) fn take_handed_over(&mut self, now: Instant) -> bool {
+        if self.thread_mask == 0 {
+            return false;
+        }
+        // Taken out for the time being, so that frames can be handled while it is read.
+        let handover = std::mem::take(&mut self.handover);
+        let any = handover.receive(|frame, port| self.handle_handed_over(frame, port, now));
+        self.handover = handover;
+        any
+    }
+
+    fn handle_handed_over(&mut self, frame: Frame<'_>, port: PortNum, now: Instant) {
+        let config = &*self.config;
+        let rules = ReceiveRules {
+            udp_ports: &[config.udp_port],
+            dscps: &config.dscps,
+            ev_layout: config.ev_layout,
+        };
+        // It parsed on the other thread, where it was counted as received.
+        if let Ok(packet) = parse(frame, &rules) {
+            self.handle_packet(&packet, port, now);
         }
     }
 

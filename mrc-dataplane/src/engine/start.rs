@@ -1,7 +1,6 @@
 //! Starting: addresses, ports, threads.
 
-use std::any::Any;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,6 +16,7 @@ use super::control::{Control, port_num};
 use super::core::Core;
 use super::counters::Cells;
 use super::error::EngineError;
+use super::handover::Handover;
 use super::peer::Peers;
 use super::ports::PortFacts;
 use super::threads::{Thread, Threads};
@@ -24,7 +24,8 @@ use super::wait::{self, Patience, Shared};
 use super::worker::Worker;
 use super::{Engine, Inner};
 use crate::neigh::NextHops;
-use crate::port::Port;
+use crate::netlink::{WatchOptions, Watcher};
+use crate::port::{Port, PortError, PortOptions, PortSpec, open_ports};
 use crate::ring::Board;
 
 /// Jobs that may wait for one thread.
@@ -34,12 +35,70 @@ const JOBS: usize = 64;
 pub(super) struct Plumbing {
     pub(super) ports: Vec<Vec<Box<dyn Port>>>,
     pub(super) next_hops: Arc<dyn NextHops>,
-    pub(super) watcher: Option<Box<dyn Any + Send + Sync>>,
     /// Readable after a change of links or next hops; the closure takes that notice back.
     pub(super) news: Option<(OwnedFd, Box<dyn Fn() + Send + Sync>)>,
 }
 
 impl Engine {
+    /// Starts an engine on the interfaces of the configuration. Needs the privilege to open `AF_XDP` sockets and to load the
+    /// steering program.
+    pub fn start(mut config: EngineConfig) -> Result<Self, EngineError> {
+        config.validate()?;
+        if config.ports.is_empty() {
+            return Err(EngineError::NoPorts);
+        }
+        let numbered = config.ports.iter().enumerate();
+        let named: Vec<_> = numbered
+            .filter_map(|(at, port)| Some((port_num(at)?, port.name.clone())))
+            .collect();
+        let watcher = Arc::new(Watcher::start(&named, WatchOptions::default())?);
+        choose_addresses(&mut config, watcher.node_addresses())?;
+
+        // Thread after thread, so that each gets its ports in order.
+        let threads = u32::from(config.threads);
+        let mut specs = Vec::with_capacity(named.len() * threads as usize);
+        for thread in 0..threads {
+            for ((num, name), port) in named.iter().zip(&config.ports) {
+                let link = watcher
+                    .link(*num)
+                    .ok_or_else(|| PortError::UnknownInterface { name: name.clone() })?;
+                specs.push(PortSpec {
+                    num: *num,
+                    name: name.clone(),
+                    queue: port.queue + thread,
+                    link,
+                });
+            }
+        }
+        let trimmed = [Some(config.dscps.trimmed), config.dscps.trimmed_lasthop];
+        let options = PortOptions {
+            udp_ports: vec![config.udp_port],
+            trimmed_dscps: trimmed.into_iter().flatten().collect(),
+            rx_chunks: config.receive_buffers,
+            tx_window: config.transmit_frames,
+            ..PortOptions::default()
+        };
+        let mut opened = open_ports(&specs, &options)?
+            .into_iter()
+            .map(|port| Box::new(port) as Box<dyn Port>);
+        let ports = (0..threads)
+            .map(|_| opened.by_ref().take(named.len()).collect())
+            .collect();
+        let fd = watcher
+            .fd()
+            .try_clone_to_owned()
+            .map_err(EngineError::os("copy a descriptor"))?;
+        let news = watcher.clone();
+        launch(
+            config,
+            Plumbing {
+                ports,
+                next_hops: watcher,
+                news: Some((fd, Box::new(move || news.drain()))),
+            },
+        )
+    }
+
     /// Starts an engine on ports that are there already, one thread. For tests, and for ports of one's own.
     pub fn start_with_ports(
         config: EngineConfig,
@@ -48,26 +107,44 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let config = EngineConfig { threads: 1, ..config };
         config.validate()?;
-        launch(config, Plumbing { ports: vec![ports], next_hops, watcher: None, news: None })
+        launch(
+            config,
+            Plumbing {
+                ports: vec![ports],
+                next_hops,
+                news: None,
+            },
+        )
     }
 }
 
 /// Starts the threads.
 pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine, EngineError> {
-    let Plumbing { ports, next_hops, watcher, news } = plumbing;
-    let Some(first) = ports.first().filter(|ports| !ports.is_empty()) else { return Err(EngineError::NoPorts) };
+    let Plumbing { ports, next_hops, news } = plumbing;
+    let Some(first) = ports.first().filter(|ports| !ports.is_empty()) else {
+        return Err(EngineError::NoPorts);
+    };
     for (at, port) in first.iter().enumerate() {
         if Some(port.num()) != port_num(at) {
-            return Err(EngineError::Config(format!("port {} is not number {}", port.name(), at + 1)));
+            return Err(EngineError::Config(format!(
+                "port {} is not number {}",
+                port.name(),
+                at + 1
+            )));
         }
     }
-    let facts = first.iter().enumerate().map(|(at, port)| {
-        PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps))
-    });
+    let first_port = first[0].num();
+    let facts = first
+        .iter()
+        .enumerate()
+        .map(|(at, port)| PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps)));
     let facts: Arc<Vec<PortFacts>> = Arc::new(facts.collect());
     let clock = Clock::new();
     let shared_config = Arc::new(config.clone());
-    let boards = ports.iter().map(|_| Board::new().map(Arc::new)).collect::<Result<Vec<_>, _>>();
+    let boards = ports
+        .iter()
+        .map(|_| Board::new().map(Arc::new))
+        .collect::<Result<Vec<_>, _>>();
     let boards = boards.map_err(EngineError::os("make an event fd"))?;
 
     // Built at once, so that a failure on the way stops and joins what runs already.
@@ -78,20 +155,24 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         shared: Vec::new(),
         cells: Vec::new(),
         facts: facts.clone(),
-        _watcher: watcher,
     };
     let mut news = news;
+    let mut handovers = Handover::between(&boards, first_port).into_iter();
     for (index, ports) in ports.into_iter().enumerate() {
         let (jobs, queue) = bounded(JOBS);
         let mut fds = descriptors(&ports)?;
         let cells = Arc::new(Cells::new(ports.len()));
-        let core = Core::new(shared_config.clone(), cells.clone(), Peers::new(next_hops.clone()));
+        let handover = handovers.next().unwrap_or_default();
+        let inbox = handover.inbox();
+        let peers = Peers::new(next_hops.clone());
+        let core = Core::new(index, shared_config.clone(), cells.clone(), peers, handover);
         let board = boards[index].clone();
         let worker = Worker::new(index, core, ports, queue.clone(), board.clone(), facts.clone(), clock);
         let shared = Arc::new(Shared {
             worker: Mutex::new(worker),
             board: board.clone(),
             jobs: queue,
+            inbox,
             stop: AtomicBool::new(false),
             inline_at: AtomicU64::new(0),
             clock,
@@ -99,14 +180,23 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         // One thread hears the news and passes them on.
         let take_news = news.take().map(|(fd, take)| {
             fds.push(fd);
-            let others: Vec<_> = boards.iter().filter(|other| !Arc::ptr_eq(other, &board)).cloned().collect();
+            let others: Vec<_> = boards
+                .iter()
+                .filter(|other| !Arc::ptr_eq(other, &board))
+                .cloned()
+                .collect();
             move || {
                 take();
-                others.iter().for_each(|board| board.wake());
+                for board in &others {
+                    board.wake();
+                }
             }
         });
         let dead = Arc::new(AtomicBool::new(false));
-        let patience = Patience { spin_ns: shared_config.spin_ns, yield_ns: shared_config.yield_ns };
+        let patience = Patience {
+            spin_ns: shared_config.spin_ns,
+            yield_ns: shared_config.yield_ns,
+        };
         let core_id = shared_config.cores.get(index).copied();
         let (its_shared, its_dead) = (shared.clone(), dead.clone());
         let join = std::thread::Builder::new()
@@ -121,7 +211,12 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
                 });
             })
             .map_err(EngineError::os("start a thread"))?;
-        inner.threads.0.push(Thread { jobs, board, dead, join: Some(join) });
+        inner.threads.0.push(Thread {
+            jobs,
+            board,
+            dead,
+            join: Some(join),
+        });
         inner.shared.push(shared);
         inner.cells.push(cells);
     }
@@ -141,7 +236,11 @@ fn descriptors(ports: &[Box<dyn Port>]) -> Result<Vec<OwnedFd>, EngineError> {
     ports
         .iter()
         .filter_map(|port| port.fd())
-        .map(|fd| fd.as_fd().try_clone_to_owned().map_err(EngineError::os("copy a descriptor")))
+        .map(|fd| {
+            fd.as_fd()
+                .try_clone_to_owned()
+                .map_err(EngineError::os("copy a descriptor"))
+        })
         .collect()
 }
 
@@ -162,32 +261,16 @@ fn prepare(core: Option<usize>) {
 }
 
 /// The node addresses: those of the configuration, else those that `lo` has.
-pub(super) fn choose_addresses(config: &mut EngineConfig, on_lo: &[IpAddr]) -> Result<(), EngineError> {
-    let v4 = |address: &IpAddr| match address {
-        IpAddr::V4(address) => is_global_v4(*address).then_some(*address),
-        IpAddr::V6(_) => None,
-    };
-    let v6 = |address: &IpAddr| match address {
-        IpAddr::V6(address) => is_global_v6(*address).then_some(*address),
-        IpAddr::V4(_) => None,
-    };
-    config.address_v4 = config.address_v4.or_else(|| on_lo.iter().find_map(v4));
-    config.address_v6 = config.address_v6.or_else(|| on_lo.iter().find_map(v6));
+fn choose_addresses(
+    config: &mut EngineConfig,
+    (v4, v6): (Option<Ipv4Addr>, Option<Ipv6Addr>),
+) -> Result<(), EngineError> {
+    config.address_v4 = config.address_v4.or(v4);
+    config.address_v6 = config.address_v6.or(v6);
     if config.address_v4.is_none() && config.address_v6.is_none() {
         return Err(EngineError::NoAddress);
     }
     Ok(())
-}
-
-fn is_global_v4(address: Ipv4Addr) -> bool {
-    !address.is_loopback() && !address.is_link_local() && !address.is_unspecified() && !address.is_multicast()
-}
-
-fn is_global_v6(address: Ipv6Addr) -> bool {
-    !address.is_loopback()
-        && !address.is_unspecified()
-        && !address.is_multicast()
-        && !address.is_unicast_link_local()
 }
 
 #[cfg(test)]
@@ -195,14 +278,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_lo_are_the_default_and_loopback_is_none() {
-        let mut config = EngineConfig::with_ports(["p1"]);
-        let lo: Vec<IpAddr> =
-            ["127.0.0.1", "::1", "10.1.0.1", "2001:db8::1"].map(|text| text.parse().unwrap()).into();
-        choose_addresses(&mut config, &lo).unwrap();
-        assert_eq!(config.address_v4, Some("10.1.0.1".parse().unwrap()));
-        assert_eq!(config.address_v6, Some("2001:db8::1".parse().unwrap()));
-        let mut config = EngineConfig::with_ports(["p1"]);
-        assert!(matches!(choose_addresses(&mut config, &lo[..2]), Err(EngineError::NoAddress)));
+    fn addresses_of_the_configuration_come_before_those_of_lo() {
+        let (v4, v6) = (Ipv4Addr::new(10, 1, 0, 1), "2001:db8::1".parse().unwrap());
+        let own = Ipv4Addr::new(10, 2, 0, 1);
+        let mut config = EngineConfig {
+            address_v4: Some(own),
+            ..EngineConfig::default()
+        };
+        choose_addresses(&mut config, (Some(v4), Some(v6))).unwrap();
+        assert_eq!((config.address_v4, config.address_v6), (Some(own), Some(v6)));
+        assert!(matches!(
+            choose_addresses(&mut EngineConfig::default(), (None, None)),
+            Err(EngineError::NoAddress)
+        ));
     }
 }

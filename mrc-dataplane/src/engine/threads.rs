@@ -35,7 +35,10 @@ impl Threads {
     pub(super) fn one(&self, thread: usize, task: Task) -> Result<Answer, CommandError> {
         let thread = &self.0[thread];
         let (reply, answer) = bounded(1);
-        thread.jobs.send(Job { task, reply }).map_err(|_| CommandError::Stopped)?;
+        thread
+            .jobs
+            .send(Job { task, reply })
+            .map_err(|_| CommandError::Stopped)?;
         thread.board.wake();
         loop {
             match answer.recv_timeout(Duration::from_millis(100)) {

@@ -34,14 +34,22 @@ impl Timers {
     pub(crate) fn make_place(&mut self, key: u32) {
         let count = key as usize + 1;
         if self.places.len() < count {
-            self.places.resize(count, Place { position: NOWHERE, wanted: None });
+            self.places.resize(
+                count,
+                Place {
+                    position: NOWHERE,
+                    wanted: None,
+                },
+            );
             self.heap.reserve(count - self.heap.len());
         }
     }
 
     /// The time at which `key` shall come up, replacing the one before.
     pub(crate) fn set(&mut self, key: u32, wanted: Option<Instant>) {
-        let Some(place) = self.places.get_mut(key as usize) else { return };
+        let Some(place) = self.places.get_mut(key as usize) else {
+            return;
+        };
         place.wanted = wanted;
         let Some(at) = wanted else { return };
         if place.position == NOWHERE {
@@ -131,8 +139,11 @@ impl Timers {
                 return;
             }
             let right = left + 1;
-            let child =
-                if right < self.heap.len() && self.heap[right].at < self.heap[left].at { right } else { left };
+            let child = if right < self.heap.len() && self.heap[right].at < self.heap[left].at {
+                right
+            } else {
+                left
+            };
             if self.heap[position].at <= self.heap[child].at {
                 return;
             }

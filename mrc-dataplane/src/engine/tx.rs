@@ -85,7 +85,9 @@ pub(super) fn transmit(
     let mut sent = 0;
     while sent < BUDGET {
         let Some(key) = core.ready.pop_front() else { break };
-        let Some(Some(slot)) = core.qps.get_mut(key as usize) else { continue };
+        let Some(Some(slot)) = core.qps.get_mut(key as usize) else {
+            continue;
+        };
         slot.lists.ready = false;
         let (count, more) = serve(core, ports, room, key, clock());
         sent += count;
@@ -108,9 +110,13 @@ fn wake_waiting_for_room(core: &mut Core) {
 /// One turn of one queue pair: how many packets it sent, and whether it may have more.
 fn serve(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, key: u32, now: Instant) -> (usize, bool) {
     let Some(slot) = core.slot(key) else { return (0, false) };
-    let Some(connection) = slot.connection else { return (0, false) };
+    let Some(connection) = slot.connection else {
+        return (0, false);
+    };
     for count in 0..BURST {
-        let Some(peer) = core.peers.get(connection.peer) else { return (count, false) };
+        let Some(peer) = core.peers.get(connection.peer) else {
+            return (count, false);
+        };
         let usable = room.ports.intersection(peer.resolved);
         let next = core.visit(key, now, |slot, cx| slot.qp.poll_transmit(cx, usable));
         let Some(Some(transmit)) = next else {
@@ -150,7 +156,8 @@ fn send(
     if let Some(fragment) = fault {
         core.with_qp(key, now, |slot, cx| {
             slot.qp.handle_unsent(cx, transmit);
-            slot.qp.handle_local_fault(cx, fragment.slot, mrc_protocol::Status::LocalProtection);
+            slot.qp
+                .handle_local_fault(cx, fragment.slot, mrc_protocol::Status::LocalProtection);
         });
     } else {
         room.close(transmit.port);
@@ -169,7 +176,9 @@ fn fill_frame(
     let slot = core.slot(key)?;
     let template = core.peers.get(peer)?.template(transmit.port)?;
     let port = ports.get_mut(transmit.port.index())?;
-    let data = transmit.payload.map(|part| slot.data(&core.regions, part.slot, part.offset, part.len));
+    let data = transmit
+        .payload
+        .map(|part| slot.data(&core.regions, part.slot, part.offset, part.len));
     let outgoing = Outgoing {
         bth: transmit.bth,
         headers: transmit.headers,
@@ -181,8 +190,9 @@ fn fill_frame(
     };
     let len = frame_len(template, &transmit.headers, outgoing.payload_len);
     let qpn = slot.qpn;
-    let result = port.tx_frame(len, &mut |head, tail| {
-        match write_frame(head, tail, template, &outgoing, data.as_ref()) {
+    let result = port.tx_frame(
+        len,
+        &mut |head, tail| match write_frame(head, tail, template, &outgoing, data.as_ref()) {
             Ok(()) => true,
             Err(Fault::Region(fault)) => {
                 tracing::debug!(%qpn, "send request fails: {fault}");
@@ -192,8 +202,8 @@ fn fill_frame(
                 tracing::error!(%qpn, "packet cannot be built: {error}");
                 false
             }
-        }
-    });
+        },
+    );
     Some((result, len))
 }
 
@@ -234,8 +244,12 @@ fn count(core: &Core, transmit: &Transmit, len: usize) {
 impl Core {
     /// It has nothing to send now: notes what it may be waiting for. True if it has no data that waits.
     fn park(&mut self, key: u32, peer: u32, with_room: PortSet) -> bool {
-        let Some(Some(slot)) = self.qps.get_mut(key as usize) else { return true };
-        let Some(peer) = self.peers.get_mut(peer) else { return true };
+        let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
+            return true;
+        };
+        let Some(peer) = self.peers.get_mut(peer) else {
+            return true;
+        };
         let usable = self.up.intersection(peer.resolved);
         // Control packets wait for room, too.
         if !usable.difference(with_room).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_room, true) {

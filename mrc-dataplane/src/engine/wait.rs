@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use super::clock::Clock;
+use super::handover::Inbox;
 use super::job::Job;
 use super::worker::{Pass, Worker};
 use crate::ring::Board;
@@ -26,6 +27,7 @@ pub(super) struct Shared {
     pub(super) worker: Mutex<Worker>,
     pub(super) board: Arc<Board>,
     pub(super) jobs: Receiver<Job>,
+    pub(super) inbox: Inbox,
     pub(super) stop: AtomicBool,
     /// When an application last ran the worker itself, on the engine's clock.
     pub(super) inline_at: AtomicU64,
@@ -39,7 +41,9 @@ impl Shared {
 
     /// Runs the worker once, if nobody else does. True if there was something to do.
     pub(super) fn run_inline(&self) -> bool {
-        let Ok(mut worker) = self.worker.try_lock() else { return false };
+        let Ok(mut worker) = self.worker.try_lock() else {
+            return false;
+        };
         let pass = worker.pass();
         drop(worker);
         self.inline_at.store(self.clock.now().as_ns(), Ordering::Relaxed);
@@ -88,14 +92,22 @@ pub(super) fn run(shared: &Shared, fds: &[OwnedFd], patience: Patience, woken: i
 }
 
 fn planned(pass: &Pass, now: Instant) -> Instant {
-    let longest = now + if pass.wants_room { ROOM_SLEEP_NS } else { LONGEST_SLEEP_NS };
+    let longest = now
+        + if pass.wants_room {
+            ROOM_SLEEP_NS
+        } else {
+            LONGEST_SLEEP_NS
+        };
     pass.deadline.map_or(longest, |deadline| deadline.min(longest))
 }
 
 /// Sleeps until `until`, a frame, a bell, or a job. See [`crate::ring::Board`] for the handshake.
 fn sleep(shared: &Shared, fds: &[OwnedFd], until: Instant, now: Instant) {
     shared.board.fall_asleep();
-    let anything = shared.board.is_ringing() || !shared.jobs.is_empty() || shared.stop.load(Ordering::Acquire);
+    let anything = shared.board.is_ringing()
+        || !shared.jobs.is_empty()
+        || !shared.inbox.is_empty()
+        || shared.stop.load(Ordering::Acquire);
     if !anything {
         let mut polled = [(); MAX_FDS].map(|()| PollFd::new(shared.board.as_fd(), PollFlags::POLLIN));
         let count = fds.len().min(MAX_FDS - 1);

@@ -16,7 +16,6 @@ use super::job::{Answer, Job, Task};
 use super::peer::Hop;
 use super::ports::PortFacts;
 use super::qp::{Connection, QpSlot};
-use super::gap::Gap as _;
 use super::{rx, tx};
 use crate::port::Port;
 use crate::ring::Board;
@@ -75,7 +74,14 @@ impl Worker {
         clock: Clock,
     ) -> Self {
         let now = clock.now();
-        let seen = ports.iter().map(|_| Seen { changes: u32::MAX, up: false, lost: false }).collect();
+        let seen = ports
+            .iter()
+            .map(|_| Seen {
+                changes: u32::MAX,
+                up: false,
+                lost: false,
+            })
+            .collect();
         let mut worker = Self {
             core,
             ports,
@@ -108,6 +114,8 @@ impl Worker {
             busy |= rx::receive(&mut self.core, &mut **port, || clock.now());
         }
         let now = self.clock.now();
+        busy |= self.core.take_handed_over(now);
+        self.core.handover.wake();
         self.core.end_batch(now);
         busy |= self.core.run_timers(now);
         let clock = self.clock;
@@ -136,7 +144,10 @@ impl Worker {
 
     fn note_stall(&mut self, now: Instant) {
         if now.since(self.alive) > STALL_NS {
-            self.core.stall = Some(Stall { from: self.alive, to: now });
+            self.core.stall = Some(Stall {
+                from: self.alive,
+                to: now,
+            });
             self.core.cells.stalls.add(1);
         }
     }
@@ -174,7 +185,11 @@ impl Worker {
                 if self.index == 0 && !first {
                     tracing::info!(port = port.name(), up, "link");
                     let num = port.num();
-                    self.core.tell(if up { EngineEvent::PortActive(num) } else { EngineEvent::PortError(num) });
+                    self.core.tell(if up {
+                        EngineEvent::PortActive(num)
+                    } else {
+                        EngineEvent::PortError(num)
+                    });
                 }
             }
             if self.index == 0
@@ -263,7 +278,13 @@ impl Worker {
                     let peer = core.peers.join(remote, local, &self.ports, &config);
                     if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
                         let (dest_qpn, pmtu) = (attr.dest_qpn, attr.pmtu);
-                        slot.connection = Some(Connection { peer, local, remote, dest_qpn, pmtu });
+                        slot.connection = Some(Connection {
+                            peer,
+                            local,
+                            remote,
+                            dest_qpn,
+                            pmtu,
+                        });
                         slot.ports = PortSet::first(31);
                     }
                     core.tell_ports(key, now);
@@ -340,6 +361,7 @@ impl Worker {
             dest_qpn: connection.map(|connection| connection.dest_qpn),
             pmtu: connection.map(|connection| connection.pmtu),
             unack_psn: slot.qp.unack_psn(),
+            stats: *slot.qp.stats(),
             unreachable: unreachable
                 .filter_map(|(port, hop)| match hop {
                     Hop::Template(_) => None,
@@ -351,7 +373,9 @@ impl Worker {
     }
 
     fn paths(&self, key: u32) -> Vec<PathInfo> {
-        let Some(slot) = self.core.slot(key) else { return Vec::new() };
+        let Some(slot) = self.core.slot(key) else {
+            return Vec::new();
+        };
         slot.qp
             .ev_states()
             .map(|view| PathInfo {

@@ -3,7 +3,14 @@
 //! Such memory is never seen as a reference, only through raw pointers. An aligned piece of 1, 2, 4 or 8 bytes is moved in one
 //! access, so that a thread that spins on a word never sees half of it (api.md §3.7); longer pieces tear at any byte.
 
-#![expect(unsafe_code, reason = "registered memory is shared with the application and with peers")]
+#![expect(
+    unsafe_code,
+    reason = "registered memory is shared with the application and with peers"
+)]
+#![expect(
+    clippy::cast_ptr_alignment,
+    reason = "every cast is followed by a check of the alignment"
+)]
 
 /// Copies `from` to registered memory.
 ///

@@ -34,7 +34,9 @@ impl Hasher for KeyHasher {
 /// Random bytes from the operating system.
 pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    OsRng.try_fill_bytes(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    OsRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
 

@@ -4,7 +4,10 @@
 //! removed is not in use: threads execute commands between batches. Keys are drawn from the operating system's generator over
 //! all 32 bits (protocol.md §14).
 
-#![expect(unsafe_code, reason = "registered memory is shared with the application and with peers")]
+#![expect(
+    unsafe_code,
+    reason = "registered memory is shared with the application and with peers"
+)]
 
 pub mod copy;
 mod key;
@@ -44,7 +47,10 @@ impl RegionMemory {
         if addr.is_null() || len == 0 || isize::try_from(len).is_err() || start.checked_add(len).is_none() {
             return None;
         }
-        Some(Self { addr: start as u64, len: len as u64 })
+        Some(Self {
+            addr: start as u64,
+            len: len as u64,
+        })
     }
 
     /// The first byte.
@@ -154,7 +160,11 @@ impl RegionTable {
             return Err(RegionFault::OtherDomain);
         }
         let start = region.memory.piece(addr, len).ok_or(RegionFault::OutOfBounds)?;
-        Ok(LocalPiece { start, len: len as usize, _table: std::marker::PhantomData })
+        Ok(LocalPiece {
+            start,
+            len: len as usize,
+            _table: std::marker::PhantomData,
+        })
     }
 }
 
@@ -186,7 +196,13 @@ mod tests {
         let mut table = RegionTable::default();
         // SAFETY: the tests touch `memory` only while the table does not.
         let memory = unsafe { RegionMemory::new(memory.as_mut_ptr(), memory.len()) }.unwrap();
-        table.insert(Region { lkey: 10, rkey: 20, pd: PD, access, memory });
+        table.insert(Region {
+            lkey: 10,
+            rkey: 20,
+            pd: PD,
+            access,
+            memory,
+        });
         table
     }
 
@@ -194,7 +210,9 @@ mod tests {
     fn a_write_lands_in_both_pieces_and_nowhere_else() {
         let mut memory = [0_u8; 16];
         let va = memory.as_ptr() as u64 + 3;
-        table(&mut memory, Access::REMOTE_WRITE).write(PD, 20, va, [b"abc", b"de"]).unwrap();
+        table(&mut memory, Access::REMOTE_WRITE)
+            .write(PD, 20, va, [b"abc", b"de"])
+            .unwrap();
         assert_eq!(&memory, b"\0\0\0abcde\0\0\0\0\0\0\0\0");
     }
 
@@ -210,7 +228,10 @@ mod tests {
         assert_eq!(check(start + 1, 16), Err(RegionFault::OutOfBounds));
         assert_eq!(check(start - 1, 1), Err(RegionFault::OutOfBounds));
         assert_eq!(check(start + 17, 0), Err(RegionFault::OutOfBounds));
-        assert_eq!(table.write(PD, 20, start + 15, [b"a", b"b"]), Err(RegionFault::OutOfBounds));
+        assert_eq!(
+            table.write(PD, 20, start + 15, [b"a", b"b"]),
+            Err(RegionFault::OutOfBounds)
+        );
         assert_eq!(memory, [0; 16]);
     }
 
@@ -219,8 +240,18 @@ mod tests {
         let mut memory = [0_u8; 16];
         let start = memory.as_ptr() as u64;
         let table = table(&mut memory, Access::REMOTE_WRITE);
-        for (va, len) in [(u64::MAX, 1), (u64::MAX, 2), (start, u64::MAX), (start + 8, u64::MAX - 4), (0, u64::MAX)] {
-            assert_eq!(table.check_remote_write(PD, 20, va, len), Err(RegionFault::OutOfBounds), "{va:#x} {len:#x}");
+        for (va, len) in [
+            (u64::MAX, 1),
+            (u64::MAX, 2),
+            (start, u64::MAX),
+            (start + 8, u64::MAX - 4),
+            (0, u64::MAX),
+        ] {
+            assert_eq!(
+                table.check_remote_write(PD, 20, va, len),
+                Err(RegionFault::OutOfBounds),
+                "{va:#x} {len:#x}"
+            );
         }
     }
 
@@ -230,8 +261,15 @@ mod tests {
         let va = memory.as_ptr() as u64;
         let table = table(&mut memory, Access::LOCAL_WRITE);
         assert_eq!(table.check_remote_write(PD, 20, va, 1), Err(RegionFault::NotPermitted));
-        assert_eq!(table.check_remote_write(PdId(2), 20, va, 1), Err(RegionFault::OtherDomain));
-        assert_eq!(table.check_remote_write(PD, 10, va, 1), Err(RegionFault::UnknownKey), "an lkey is no rkey");
+        assert_eq!(
+            table.check_remote_write(PdId(2), 20, va, 1),
+            Err(RegionFault::OtherDomain)
+        );
+        assert_eq!(
+            table.check_remote_write(PD, 10, va, 1),
+            Err(RegionFault::UnknownKey),
+            "an lkey is no rkey"
+        );
         assert!(table.local(PD, 10, va, 16).is_ok());
         assert!(table.local(PdId(2), 10, va, 16).is_err());
         assert!(table.local(PD, 20, va, 16).is_err());

@@ -52,8 +52,19 @@ pub fn completion_queue(
             channel: channel.clone(),
         })
         .collect();
-    let rings = (0..threads.max(1)).map(|thread| Consuming::new(memory.clone(), base(thread), capacity)).collect();
-    (CompletionConsumer { rings, memory, ring_bytes, turn: 0, capacity }, producers)
+    let rings = (0..threads.max(1))
+        .map(|thread| Consuming::new(memory.clone(), base(thread), capacity))
+        .collect();
+    (
+        CompletionConsumer {
+            rings,
+            memory,
+            ring_bytes,
+            turn: 0,
+            capacity,
+        },
+        producers,
+    )
 }
 
 #[derive(Default, Clone, Copy)]
@@ -209,7 +220,9 @@ impl CompletionConsumer {
 
     /// A view for others: the words without the entries.
     pub fn watch(&self) -> CompletionWatch {
-        CompletionWatch { memory: self.memory.clone() }
+        CompletionWatch {
+            memory: self.memory.clone(),
+        }
     }
 
     /// Entries that fit, at least what was asked for.
@@ -249,7 +262,11 @@ mod tests {
     use super::*;
 
     fn entry(wr_id: u64) -> CompletionEntry {
-        CompletionEntry { wr_id, qpn: 5, ..CompletionEntry::default() }
+        CompletionEntry {
+            wr_id,
+            qpn: 5,
+            ..CompletionEntry::default()
+        }
     }
 
     fn queue(depth: u32) -> (CompletionConsumer, CompletionProducer, Arc<OwnedFd>) {
@@ -363,7 +380,10 @@ mod tests {
                 if let Some(got) = rx.pop().unwrap() {
                     break got;
                 }
-                assert!(wait_readable(&fd, std::time::Duration::from_secs(20)), "a wake-up was lost at {id}");
+                assert!(
+                    wait_readable(&fd, std::time::Duration::from_secs(20)),
+                    "a wake-up was lost at {id}"
+                );
                 drain_eventfd(&fd);
             };
             assert_eq!(got.wr_id, id);

@@ -33,14 +33,21 @@ pub struct Board {
 impl Board {
     /// A silent board.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { memory: RingMemory::new(WORDS + SUMMARIES * 32 * 4), wake: eventfd()? })
+        Ok(Self {
+            memory: RingMemory::new(WORDS + SUMMARIES * 32 * 4),
+            wake: eventfd()?,
+        })
     }
 
     /// Rings bell `number`, which is less than [`BELLS`].
     pub fn ring(&self, number: u32) {
         let word = (number / 32) as usize;
-        self.memory.word(WORDS + word * 4).fetch_or(1 << (number % 32), Ordering::Release);
-        self.memory.word(SUMMARY + word / 32 * 4).fetch_or(1 << (word % 32), Ordering::Release);
+        self.memory
+            .word(WORDS + word * 4)
+            .fetch_or(1 << (number % 32), Ordering::Release);
+        self.memory
+            .word(SUMMARY + word / 32 * 4)
+            .fetch_or(1 << (word % 32), Ordering::Release);
         self.wake();
     }
 
@@ -174,7 +181,10 @@ mod tests {
                 }
                 board.fall_asleep();
                 if !board.is_ringing() {
-                    assert!(wait_readable(&*board, Duration::from_secs(20)), "bell {number} was lost");
+                    assert!(
+                        wait_readable(&*board, Duration::from_secs(20)),
+                        "bell {number} was lost"
+                    );
                 }
                 board.awake();
             }

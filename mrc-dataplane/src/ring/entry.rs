@@ -1,6 +1,9 @@
 //! What stands in the rings: plain old data with a fixed layout, the same in one process and between two.
 
-#![expect(unsafe_code, reason = "says which types may be read from memory that another process wrote")]
+#![expect(
+    unsafe_code,
+    reason = "says which types may be read from memory that another process wrote"
+)]
 
 use std::mem::{align_of, size_of};
 

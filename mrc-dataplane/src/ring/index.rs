@@ -42,7 +42,14 @@ pub(super) struct Producing {
 
 impl Producing {
     pub(super) fn new(memory: Arc<RingMemory>, base: usize, capacity: u32) -> Self {
-        Self { memory, base, capacity, next: 0, published: 0, head_seen: 0 }
+        Self {
+            memory,
+            base,
+            capacity,
+            next: 0,
+            published: 0,
+            head_seen: 0,
+        }
     }
 
     pub(super) fn memory(&self) -> &Arc<RingMemory> {
@@ -97,7 +104,13 @@ pub(super) struct Consuming {
 
 impl Consuming {
     pub(super) fn new(memory: Arc<RingMemory>, base: usize, capacity: u32) -> Self {
-        Self { memory, base, capacity, next: 0, tail_seen: 0 }
+        Self {
+            memory,
+            base,
+            capacity,
+            next: 0,
+            tail_seen: 0,
+        }
     }
 
     pub(super) fn memory(&self) -> &Arc<RingMemory> {
@@ -117,7 +130,10 @@ impl Consuming {
         let tail = self.memory.word(self.base + TAIL).load(Ordering::Acquire);
         let distance = tail.wrapping_sub(self.next);
         if distance > self.capacity {
-            return Err(RingCorrupt { distance, capacity: self.capacity });
+            return Err(RingCorrupt {
+                distance,
+                capacity: self.capacity,
+            });
         }
         self.tail_seen = tail;
         Ok(distance)
@@ -152,7 +168,13 @@ mod tests {
         let memory = Arc::new(RingMemory::new(INDEX_BYTES));
         let mut consuming = Consuming::new(memory.clone(), 0, 8);
         memory.word(TAIL).store(9, Ordering::Release);
-        assert_eq!(consuming.peek(), Err(RingCorrupt { distance: 9, capacity: 8 }));
+        assert_eq!(
+            consuming.peek(),
+            Err(RingCorrupt {
+                distance: 9,
+                capacity: 8
+            })
+        );
         memory.word(TAIL).store(u32::MAX, Ordering::Release);
         assert!(consuming.peek().is_err());
     }

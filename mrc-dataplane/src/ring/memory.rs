@@ -3,7 +3,10 @@
 //! A ring is a few cache lines of 32-bit words (indices, flags) followed by slots. Today it is a plain allocation; the layout is
 //! made for memory that two processes map, so nothing in it is a pointer and everything read from it is plain old data.
 
-#![expect(unsafe_code, reason = "rings are raw memory that two threads, later two processes, share")]
+#![expect(
+    unsafe_code,
+    reason = "rings are raw memory that two threads, later two processes, share"
+)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
@@ -32,7 +35,9 @@ impl RingMemory {
         let len = len.max(1).next_multiple_of(LINE);
         let layout = Layout::from_size_align(len, LINE).expect("a ring is far smaller than the address space");
         // SAFETY: the layout is not empty.
-        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
         Self { start, layout }
     }
 
@@ -42,13 +47,19 @@ impl RingMemory {
 
     /// The word at `offset`, which is a multiple of 4.
     pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.len(), "a ring's words lie inside it");
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= self.len(),
+            "a ring's words lie inside it"
+        );
         // SAFETY: in bounds and aligned (just checked); all words are only ever accessed as atomics, and zero is a valid value.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
     fn checked(&self, offset: usize, len: usize) -> *mut u8 {
-        assert!(offset <= self.len() && len <= self.len() - offset, "a ring's slots lie inside it");
+        assert!(
+            offset <= self.len() && len <= self.len() - offset,
+            "a ring's slots lie inside it"
+        );
         // SAFETY: in bounds, just checked.
         unsafe { self.start.as_ptr().add(offset) }
     }

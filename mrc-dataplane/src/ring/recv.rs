@@ -25,8 +25,17 @@ pub struct RecvQueueFull {
 pub fn recv_ring(depth: u32) -> (RecvProducer, RecvConsumer) {
     let capacity = capacity_for(depth);
     let memory = Arc::new(RingMemory::new(SLOTS + capacity as usize * ENTRY));
-    let producer = RecvProducer { ring: Producing::new(memory.clone(), 0, capacity), depth };
-    (producer, RecvConsumer { ring: Consuming::new(memory, 0, capacity), depth })
+    let producer = RecvProducer {
+        ring: Producing::new(memory.clone(), 0, capacity),
+        depth,
+    };
+    (
+        producer,
+        RecvConsumer {
+            ring: Consuming::new(memory, 0, capacity),
+            depth,
+        },
+    )
 }
 
 /// The application's end.
@@ -43,7 +52,11 @@ impl RecvProducer {
         }
         let index = self.ring.reserve().ok_or(RecvQueueFull { depth: self.depth })?;
         // SAFETY: `reserve` gave this slot to the producer, of whom there is one; it is published later.
-        unsafe { self.ring.memory().store(SLOTS + self.ring.slot(index) as usize * ENTRY, entry) };
+        unsafe {
+            self.ring
+                .memory()
+                .store(SLOTS + self.ring.slot(index) as usize * ENTRY, entry)
+        };
         self.ring.commit();
         Ok(index)
     }
@@ -79,7 +92,9 @@ pub struct RecvConsumer {
 impl RecvConsumer {
     /// Takes the oldest request.
     pub fn fetch(&mut self) -> Result<Option<RecvEntry>, RingCorrupt> {
-        let Some(index) = self.ring.peek()? else { return Ok(None) };
+        let Some(index) = self.ring.peek()? else {
+            return Ok(None);
+        };
         // SAFETY: published by the producer and not handed back yet; any bytes are a `RecvEntry`.
         let entry = unsafe { self.ring.memory().load(SLOTS + self.ring.slot(index) as usize * ENTRY) };
         self.ring.advance();

@@ -63,10 +63,24 @@ struct Shape {
 pub fn send_ring(depth: u32, max_sge: u32, max_inline: u32) -> (SendProducer, SendConsumer) {
     let stride = (ENTRY + (max_sge as usize * SGE).max(max_inline as usize)).next_multiple_of(32);
     let capacity = capacity_for(depth);
-    let shape = Shape { depth: depth.max(1), stride, max_sge, max_inline };
+    let shape = Shape {
+        depth: depth.max(1),
+        stride,
+        max_sge,
+        max_inline,
+    };
     let memory = Arc::new(RingMemory::new(SLOTS + capacity as usize * stride));
-    let producer = SendProducer { ring: Producing::new(memory.clone(), 0, capacity), shape };
-    (producer, SendConsumer { ring: Consuming::new(memory, 0, capacity), shape })
+    let producer = SendProducer {
+        ring: Producing::new(memory.clone(), 0, capacity),
+        shape,
+    };
+    (
+        producer,
+        SendConsumer {
+            ring: Consuming::new(memory, 0, capacity),
+            shape,
+        },
+    )
 }
 
 /// The application's end.
@@ -83,7 +97,10 @@ impl SendProducer {
         match data {
             SendData::Sges(sges) => {
                 if sges.len() > self.shape.max_sge.min(u8::MAX.into()) as usize {
-                    return Err(PushError::TooManySges { count: sges.len(), max: self.shape.max_sge });
+                    return Err(PushError::TooManySges {
+                        count: sges.len(),
+                        max: self.shape.max_sge,
+                    });
                 }
                 entry.num_sge = sges.len() as u8;
                 entry.flags &= !SendEntry::INLINE;
@@ -91,7 +108,10 @@ impl SendProducer {
             }
             SendData::Inline(bytes) => {
                 if bytes.len() > self.shape.max_inline as usize {
-                    return Err(PushError::InlineTooLong { len: bytes.len(), max: self.shape.max_inline });
+                    return Err(PushError::InlineTooLong {
+                        len: bytes.len(),
+                        max: self.shape.max_inline,
+                    });
                 }
                 entry.num_sge = 0;
                 entry.flags |= SendEntry::INLINE;
@@ -157,7 +177,9 @@ impl SendConsumer {
     /// lengths are those that the ring was made for. What does not fit the ring's own limits comes out as `num_sge` or
     /// `length` beyond them, with nothing copied; the caller refuses such a request.
     pub fn fetch(&mut self, sges: &mut [Sge], inline: &mut [u8]) -> Result<Option<SendEntry>, RingCorrupt> {
-        let Some(index) = self.ring.peek()? else { return Ok(None) };
+        let Some(index) = self.ring.peek()? else {
+            return Ok(None);
+        };
         let at = SLOTS + self.ring.slot(index) as usize * self.shape.stride;
         let memory = self.ring.memory();
         // SAFETY: published by the producer and not handed back yet. A lying process may still write here; then the copy has
@@ -223,17 +245,35 @@ mod tests {
     use super::*;
 
     fn write(wr_id: u64) -> SendEntry {
-        SendEntry { wr_id, ..SendEntry::default() }
+        SendEntry {
+            wr_id,
+            ..SendEntry::default()
+        }
     }
 
     #[test]
     fn pieces_and_inline_data_come_out_as_they_went_in() {
         let (mut tx, mut rx) = send_ring(4, 3, 100);
-        let pieces = [Sge { addr: 1, length: 2, lkey: 3 }, Sge { addr: 4, length: 5, lkey: 6 }];
+        let pieces = [
+            Sge {
+                addr: 1,
+                length: 2,
+                lkey: 3,
+            },
+            Sge {
+                addr: 4,
+                length: 5,
+                lkey: 6,
+            },
+        ];
         assert_eq!(tx.push(write(7), SendData::Sges(&pieces)), Ok(0));
         assert_eq!(tx.push(write(8), SendData::Inline(b"hello")), Ok(1));
         let (mut sges, mut inline) = ([Sge::default(); 3], [0; 100]);
-        assert_eq!(rx.fetch(&mut sges, &mut inline), Ok(None), "nothing is visible before it is published");
+        assert_eq!(
+            rx.fetch(&mut sges, &mut inline),
+            Ok(None),
+            "nothing is visible before it is published"
+        );
         assert!(tx.publish());
         assert!(!tx.publish());
         let first = rx.fetch(&mut sges, &mut inline).unwrap().unwrap();
@@ -253,7 +293,11 @@ mod tests {
         assert_eq!(tx.push(write(3), SendData::Sges(&[])), Err(PushError::Full(3)));
         tx.publish();
         while rx.fetch(&mut [], &mut []).unwrap().is_some() {}
-        assert_eq!(tx.push(write(3), SendData::Sges(&[])), Err(PushError::Full(3)), "fetched is not ended");
+        assert_eq!(
+            tx.push(write(3), SendData::Sges(&[])),
+            Err(PushError::Full(3)),
+            "fetched is not ended"
+        );
         rx.complete(1);
         assert_eq!(tx.push(write(3), SendData::Sges(&[])), Ok(3));
     }
@@ -266,14 +310,21 @@ mod tests {
             tx.push(write(0), SendData::Sges(&[piece, piece])),
             Err(PushError::TooManySges { count: 2, max: 1 })
         );
-        assert_eq!(tx.push(write(0), SendData::Inline(&[0; 9])), Err(PushError::InlineTooLong { len: 9, max: 8 }));
+        assert_eq!(
+            tx.push(write(0), SendData::Inline(&[0; 9])),
+            Err(PushError::InlineTooLong { len: 9, max: 8 })
+        );
     }
 
     #[test]
     fn a_lying_producer_cannot_make_the_engine_read_beyond_the_slot() {
         let (mut tx, mut rx) = send_ring(4, 1, 8);
         tx.push(write(0), SendData::Inline(&[1; 8])).unwrap();
-        let lie = SendEntry { num_sge: 200, length: 7, ..SendEntry::default() };
+        let lie = SendEntry {
+            num_sge: 200,
+            length: 7,
+            ..SendEntry::default()
+        };
         // SAFETY: the slot is the producer's until it is published.
         unsafe { tx.ring.memory().store(SLOTS, lie) };
         tx.publish();
@@ -288,7 +339,11 @@ mod tests {
         let (mut tx, mut rx) = send_ring(64, 2, 0);
         let writer = std::thread::spawn(move || {
             for id in 0..COUNT {
-                let piece = Sge { addr: id * 3, length: id as u32, lkey: !(id as u32) };
+                let piece = Sge {
+                    addr: id * 3,
+                    length: id as u32,
+                    lkey: !(id as u32),
+                };
                 while tx.push(write(id), SendData::Sges(&[piece])).is_err() {
                     tx.publish();
                     std::thread::yield_now();
