@@ -17,7 +17,7 @@ fn mac(plane: usize, host: usize, side: u8) -> [u8; 6] {
     [0x02, 0x00, plane as u8, 0x00, host as u8 + 1, side]
 }
 
-fn both(v4: Ipv4Addr, v4_length: u8, v6: Ipv6Addr, v6_length: u8) -> Vec<Prefix> {
+pub(super) fn both(v4: Ipv4Addr, v4_length: u8, v6: Ipv6Addr, v6_length: u8) -> Vec<Prefix> {
     vec![
         Prefix {
             address: v4.into(),

@@ -173,7 +173,7 @@ impl Plan {
         let mut nodes: Vec<Node> = (0..topology.hosts)
             .map(|h| {
                 let mut node = Node::new(format!("h{h}"), Role::Host);
-                node.loopback = both(node_v4(h), 32, node_v6(h), 128);
+                node.loopback = layout::both(node_v4(h), 32, node_v6(h), 128);
                 node
             })
             .collect();
