@@ -38,6 +38,16 @@ pub(super) struct Hold {
     pub(super) _ownership: Ownership,
 }
 
+impl std::fmt::Debug for AfXdpPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AfXdpPort")
+            .field("num", &self.num)
+            .field("name", &self.name)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
 impl AfXdpPort {
     /// What the steering program of this interface has counted.
     pub fn verdicts(&self) -> Result<VerdictCounts, mrc_ebpf::Error> {

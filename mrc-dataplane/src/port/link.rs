@@ -1,4 +1,4 @@
-//! What is known of one link, written by the netlink watcher and read by everybody.
+//! What is known of one link, written by whoever follows it (the netlink watcher) and read by everybody.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -47,7 +47,7 @@ impl LinkState {
     }
 
     /// Stores what is known now; returns whether anything changed.
-    pub(crate) fn set(&self, up: bool, mtu: u32, mac: [u8; 6]) -> bool {
+    pub fn set(&self, up: bool, mtu: u32, mac: [u8; 6]) -> bool {
         let mut bytes = [0; 8];
         bytes[..6].copy_from_slice(&mac);
         let mac = u64::from_le_bytes(bytes);
@@ -62,7 +62,7 @@ impl LinkState {
     }
 
     /// Only the up / down part; returns whether it changed.
-    pub(crate) fn set_up(&self, up: bool) -> bool {
+    pub fn set_up(&self, up: bool) -> bool {
         let changed = self.up.swap(up, Ordering::AcqRel) != up;
         if changed {
             self.changes.fetch_add(1, Ordering::AcqRel);

@@ -298,7 +298,7 @@ mod tests {
     fn received(port: &mut MemoryPort) -> Vec<(u8, usize)> {
         let mut frames = Vec::new();
         port.rx_batch(64, &mut |frame| {
-            frames.push((frame.head[0], frame.head.len() + frame.tail.len()))
+            frames.push((frame.head[0], frame.len()));
         });
         frames
     }

@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use mrc_wire::Frame;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt};
 use xsk_rs::config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig};
 use xsk_rs::umem::frame::FrameDesc;
@@ -407,10 +408,12 @@ unsafe fn with_data<R>(umem: &Umem, desc: &mut FrameDesc, len: usize, f: impl Fn
     f(data.contents_mut())
 }
 
-/// Options that make it faster or steadier; a kernel without one of them still works.
+/// Options that make the socket faster or steadier; a kernel without one of them still works.
 fn tune(fd: RawFd, tx_chunks: usize) {
     // SAFETY: the descriptor is that of a socket that outlives this call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    // libxdp leaves it open across exec, and a program that the application starts would keep the queue busy.
+    let _ = fcntl(fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC));
     // Buffers on their way are charged to the socket, with overhead: the default would stop us at a third of our window.
     let send_buffer = tx_chunks * 4 * CHUNK_SIZE;
     if setsockopt(&fd, sockopt::SndBufForce, &send_buffer).is_err() {

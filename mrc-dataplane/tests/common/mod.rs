@@ -1,12 +1,17 @@
 //! Two or more network namespaces joined by veth pairs, held by threads of the test: gone with it, even when it is killed.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
 
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub(crate) use mrc_dataplane::port::PortSpec;
+use mrc_dataplane::port::{AfXdpPort, LinkState, Port, PortError, PortOptions, TxResult, open_ports};
+use mrc_wire::PortNum;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, gettid};
 
@@ -149,4 +154,62 @@ pub(crate) fn mrc_frame(len: usize, seed: u32) -> Vec<u8> {
         *byte = word as u8;
     }
     frame
+}
+
+/// Port 1 on `p1`, whose link is taken to be up.
+pub(crate) fn spec(mtu: u32) -> PortSpec {
+    PortSpec {
+        num: PortNum::new(1).unwrap(),
+        name: "p1".into(),
+        queue: 0,
+        link: Arc::new(LinkState::new(true, mtu, [2, 0, 0, 0, 1, 1])),
+    }
+}
+
+pub(crate) fn try_open(netns: &Netns, mtu: u32) -> Result<AfXdpPort, PortError> {
+    netns.run(move || open_ports(&[spec(mtu)], &PortOptions::default()).map(|mut ports| ports.pop().unwrap()))
+}
+
+pub(crate) fn open_port(netns: &Netns, mtu: u32) -> AfXdpPort {
+    try_open(netns, mtu).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn send(port: &mut AfXdpPort, frame: &[u8]) {
+    let result = port.tx_frame(frame.len(), &mut |head, tail| {
+        let (first, second) = frame.split_at(head.len());
+        head.copy_from_slice(first);
+        tail.copy_from_slice(second);
+        true
+    });
+    assert_eq!(result, TxResult::Queued);
+}
+
+fn receive(port: &mut AfXdpPort, frames: &mut Vec<Vec<u8>>) {
+    port.rx_batch(64, &mut |frame| frames.push([frame.head, frame.tail].concat()));
+}
+
+/// Sends frames from one port to another and compares what arrives.
+pub(crate) fn exchange(from: &mut AfXdpPort, to: &mut AfXdpPort, frames: &[Vec<u8>]) {
+    // As a protocol would: no more on the way than the receiver has memory for.
+    const WINDOW: usize = 192;
+    let mut received = Vec::new();
+    let mut sent = 0;
+    wait_until("all frames have come", || {
+        while from.tx_room() > 0 && sent < frames.len().min(received.len() + WINDOW) {
+            send(from, &frames[sent]);
+            sent += 1;
+        }
+        from.tx_flush().unwrap();
+        receive(to, &mut received);
+        received.len() >= frames.len()
+    });
+    assert_eq!(received.len(), frames.len());
+    for (index, (sent, got)) in frames.iter().zip(&received).enumerate() {
+        assert!(
+            sent == got,
+            "frame {index} of {} bytes arrived as {} other bytes",
+            sent.len(),
+            got.len()
+        );
+    }
 }
