@@ -1,1 +1,30 @@
 //! MRC endpoints in a simulated network with virtual time.
+//!
+//! A [`scenario::Scenario`] is drawn from a seed; a [`world::World`] runs it: hosts with the shipped queue pairs
+//! ([`host`], [`turn`](self)), a [`fabric`] with faults between them, and [`oracle`]s that judge every step by the
+//! specification alone. Everything follows from the seed, so a failure replays:
+//!
+//! ```
+//! let outcome = mrc_sim::run_seed(1).expect("no promise of the protocol is broken");
+//! assert!(outcome.packets >= 500);
+//! ```
+
+mod applications;
+pub mod codec;
+pub mod coverage;
+pub mod fabric;
+pub mod forge;
+pub mod harness;
+pub mod host;
+pub mod memory;
+pub mod oracle;
+pub mod queue;
+pub mod rng;
+pub mod sabotage;
+pub mod scenario;
+mod tally;
+pub mod trace;
+mod turn;
+pub mod world;
+
+pub use harness::run_seed;

@@ -1,0 +1,112 @@
+//! What the runs have met: faults of the network and events of the protocol, counted per run and summed over seeds.
+
+use std::collections::BTreeMap;
+
+/// Kinds of faults, as the summary names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultTag {
+    /// Single losses.
+    Loss,
+    /// Losses of answers only.
+    ControlLoss,
+    /// Losses on some paths only.
+    PathLoss,
+    /// Losses in bursts.
+    BurstLoss,
+    /// Copies shortly after the original.
+    Duplicate,
+    /// Copies long after the original.
+    LateDuplicate,
+    /// Frames overtaking each other on one path.
+    Reorder,
+    /// Flipped bits.
+    BitFlip,
+    /// Paths that swallow everything.
+    PathBlackhole,
+    /// A plane that swallows everything.
+    PlaneBlackhole,
+    /// One direction of a plane swallows everything.
+    OneWayBlackhole,
+    /// All planes swallow everything.
+    Partition,
+    /// Congestion marks.
+    CeMark,
+    /// Frames cut inside the fabric.
+    Trim,
+    /// Frames cut at the last hop.
+    TrimLastHop,
+    /// A port's link goes down and both ends are told.
+    PortDown,
+    /// All ports of a host go down.
+    AllPortsDown,
+    /// A host that does nothing for a while.
+    Stall,
+    /// A host that stops for ever.
+    PeerVanishes,
+    /// PSNs that pass 2^24.
+    PsnWrap,
+    /// Packets that nobody sent.
+    Forgery,
+    /// Too few receives posted.
+    TooFewReceives,
+    /// A write that the peer must refuse.
+    BadAccess,
+    /// More `WriteIMM` in flight than the peer can hold.
+    TooManyImmediates,
+    /// The application moves a queue pair to ERR or RESET.
+    LocalError,
+}
+
+/// Counts of one run, or of many.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Seeds that met the fault, and how often it acted in all.
+    pub faults: BTreeMap<FaultTag, Count>,
+    /// Protocol events by name.
+    pub events: BTreeMap<&'static str, Count>,
+}
+
+/// How many runs saw it, and how often in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Runs.
+    pub seeds: u64,
+    /// Occurrences.
+    pub times: u64,
+}
+
+impl Coverage {
+    /// A fault has acted.
+    pub fn fault(&mut self, tag: FaultTag) {
+        self.faults.entry(tag).or_default().add(1);
+    }
+
+    /// A protocol event has happened `times` times.
+    pub fn event(&mut self, name: &'static str, times: u64) {
+        if times > 0 {
+            self.events.entry(name).or_default().add(times);
+        }
+    }
+
+    /// Adds the counts of another run or group of runs.
+    pub fn merge(&mut self, other: &Coverage) {
+        for (tag, count) in &other.faults {
+            self.faults.entry(*tag).or_default().merge(*count);
+        }
+        for (name, count) in &other.events {
+            self.events.entry(name).or_default().merge(*count);
+        }
+    }
+}
+
+impl Count {
+    fn add(&mut self, times: u64) {
+        self.seeds = 1;
+        self.times += times;
+    }
+
+    fn merge(&mut self, other: Count) {
+        self.seeds += other.seeds;
+        self.times += other.times;
+    }
+}

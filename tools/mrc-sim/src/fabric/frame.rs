@@ -1,0 +1,67 @@
+//! What travels: a packet as a value or as bytes, with the marks that the network leaves on it.
+
+use mrc_wire::{Bth, Headers};
+
+/// A packet on its way.
+#[derive(Debug, Clone)]
+pub struct Frame {
+    /// Sending host.
+    pub src: usize,
+    /// Receiving host.
+    pub dst: usize,
+    /// Plane, i.e. number of the port at both ends.
+    pub plane: u8,
+    /// Entropy value: the path inside the plane.
+    pub ev: u32,
+    /// Write or probe, in contrast to answers.
+    pub data: bool,
+    /// A switch may cut it.
+    pub trimmable: bool,
+    /// ECN-capable.
+    pub ect: bool,
+    /// Size for the sending port's clock, in bytes.
+    pub size: u32,
+    /// The packet.
+    pub body: Body,
+    /// Congestion was met.
+    pub ce: bool,
+    /// A switch has cut it.
+    pub trim: Option<Trim>,
+    /// Bits to flip, as random numbers to be taken modulo the frame's length.
+    pub flips: Vec<u64>,
+    /// Running number of the transmission, for traces and oracles.
+    pub id: u64,
+}
+
+/// How a switch cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trim {
+    /// At the last hop.
+    pub last_hop: bool,
+    /// Bytes of the frame that remain.
+    pub keep: usize,
+}
+
+/// The packet itself.
+#[derive(Debug, Clone)]
+pub enum Body {
+    /// Header values, for speed.
+    Value(Value),
+    /// A whole Ethernet frame.
+    Bytes(Vec<u8>),
+}
+
+/// A packet as header values.
+#[derive(Debug, Clone)]
+pub struct Value {
+    /// Base transport header.
+    pub bth: Bth,
+    /// The others.
+    pub headers: Headers,
+    /// Data of a write.
+    pub payload: Vec<u8>,
+    /// Code point.
+    pub dscp: u8,
+    /// UDP length as it would be on the wire.
+    pub udp_len: u16,
+}

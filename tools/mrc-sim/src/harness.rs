@@ -1,0 +1,181 @@
+//! Many seeds, on several threads, with a summary of what they met.
+
+use crate::coverage::{Count, Coverage};
+use crate::oracle::{Oracle, Violation};
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::world::{RunResult, World};
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Which seeds to run, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Harness {
+    /// First seed.
+    pub start: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Threads.
+    pub jobs: usize,
+    /// Go on after a failure, and report up to so many.
+    pub max_failures: usize,
+}
+
+/// What the seeds gave.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Seeds that ran to the end.
+    pub passed: u64,
+    /// What they met.
+    pub coverage: Coverage,
+    /// Packets that they sent.
+    pub packets: u64,
+    /// Turns of their engines.
+    pub turns: u64,
+    /// Virtual time that passed, in seconds.
+    pub virtual_s: f64,
+    /// Broken promises by seed.
+    pub failures: Vec<(u64, Violation)>,
+}
+
+/// Runs one seed.
+pub fn run_seed(seed: u64) -> RunResult {
+    run_scenario(Scenario::from_seed(seed), Trace::off())
+}
+
+/// Runs one scenario; a panic of the protocol is a violation like others.
+pub fn run_scenario(scenario: Scenario, trace: Trace) -> RunResult {
+    let run = AssertUnwindSafe(|| World::new(scenario, trace, None)?.run());
+    catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or(panic.downcast_ref::<&str>().copied());
+        let detail = text.unwrap_or("without a message").to_owned();
+        Err(Box::new(Violation {
+            oracle: Oracle::Panic,
+            at_ns: 0,
+            detail,
+        }))
+    })
+}
+
+/// The command that replays a seed.
+pub fn replay_command(seed: u64) -> String {
+    format!("cargo run -p mrc-sim -- replay {seed} --trace")
+}
+
+impl Harness {
+    /// Runs the seeds. `progress` is told how many are done, now and then.
+    pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Report {
+        let next = AtomicU64::new(self.start);
+        let done = AtomicU64::new(0);
+        let enough = AtomicBool::new(false);
+        let report = Mutex::new(Report::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs.max(1) {
+                scope.spawn(|| {
+                    while !enough.load(Ordering::Relaxed) {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= self.start.saturating_add(self.seeds) {
+                            break;
+                        }
+                        let result = run_seed(seed);
+                        let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        report.take(seed, result);
+                        if report.failures.len() >= self.max_failures {
+                            enough.store(true, Ordering::Relaxed);
+                        }
+                        drop(report);
+                        progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                    }
+                });
+            }
+        });
+        let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        report.failures.sort_by_key(|(seed, _)| *seed);
+        report
+    }
+}
+
+impl Report {
+    fn take(&mut self, seed: u64, result: RunResult) {
+        match result {
+            Ok(outcome) => {
+                self.passed += 1;
+                self.packets += outcome.packets;
+                self.turns += outcome.turns;
+                self.virtual_s += outcome.ended_ns as f64 / 1e9;
+                self.coverage.merge(&outcome.coverage);
+            }
+            Err(violation) => self.failures.push((seed, *violation)),
+        }
+    }
+
+    /// The summary as a table.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        let mut section = |title: &str, rows: Vec<(String, Count)>| {
+            let _ = writeln!(text, "{title:<40} {:>8} {:>12}", "seeds", "times");
+            for (name, count) in rows {
+                let _ = writeln!(text, "  {name:<38} {:>8} {:>12}", count.seeds, count.times);
+            }
+        };
+        section(
+            "Faults",
+            self.coverage
+                .faults
+                .iter()
+                .map(|(tag, count)| (format!("{tag:?}"), *count))
+                .collect(),
+        );
+        section(
+            "Events",
+            self.coverage
+                .events
+                .iter()
+                .map(|(name, count)| ((*name).to_owned(), *count))
+                .collect(),
+        );
+        text
+    }
+
+    /// The summary as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let count = |count: &Count| serde_json::json!({ "seeds": count.seeds, "times": count.times });
+        let faults: serde_json::Map<_, _> = self
+            .coverage
+            .faults
+            .iter()
+            .map(|(tag, seen)| (format!("{tag:?}"), count(seen)))
+            .collect();
+        let events: serde_json::Map<_, _> = self
+            .coverage
+            .events
+            .iter()
+            .map(|(name, seen)| ((*name).to_owned(), count(seen)))
+            .collect();
+        let failures: Vec<_> = (self.failures.iter())
+            .map(|(seed, violation)| {
+                serde_json::json!({
+                    "seed": seed,
+                    "oracle": violation.oracle.to_string(),
+                    "at_ns": violation.at_ns,
+                    "detail": violation.detail,
+                    "replay": replay_command(*seed),
+                })
+            })
+            .collect();
+        serde_json::json!({
+            "passed": self.passed,
+            "packets": self.packets,
+            "turns": self.turns,
+            "virtual_s": self.virtual_s,
+            "faults": faults,
+            "events": events,
+            "failures": failures,
+        })
+    }
+}

@@ -1,0 +1,265 @@
+//! A host: ports with transmit queues, received frames that wait, queue pairs, congestion controllers, memory.
+
+use crate::fabric::frame::Frame;
+use crate::memory::HostMemory;
+use crate::oracle::completion::WorkModel;
+use crate::scenario::{ConnectionPlan, HostPlan, Scenario};
+use mrc_protocol::{
+    EvEntry, InitAttr, PathConfig, PeerCaps, Qp, QpCreate, Qpcc, RetryAttr, RtrAttr, RtsAttr, Stall, StateError,
+    Tuning, Universe,
+};
+use mrc_wire::{Ev, EvLayout, PortNum, PortSet, Psn, Qpn};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A host at run time.
+pub struct Host {
+    /// As planned.
+    pub plan: HostPlan,
+    /// Its memory.
+    pub memory: HostMemory,
+    /// Its queue pairs.
+    pub qps: Vec<QpSlot>,
+    /// Its congestion controllers.
+    pub qpccs: Vec<Qpcc>,
+    /// Frames that have arrived and wait for a turn.
+    pub received: VecDeque<Frame>,
+    /// Its ports, port 1 first.
+    pub ports: Vec<PortSide>,
+    /// When the engine has its next turn.
+    pub turn_at_ns: Option<u64>,
+    /// The engine stands still until then.
+    pub stalled_until_ns: u64,
+    /// The last time it stood still.
+    pub stall: Option<Stall>,
+    /// It is gone for ever.
+    pub gone: bool,
+    /// Ports that are up here, as far as the host knows.
+    pub local_up: PortSet,
+    /// Ports that are up at each peer, as far as this host was told.
+    pub peer_up: BTreeMap<usize, PortSet>,
+}
+
+/// A queue pair and where it belongs.
+pub struct QpSlot {
+    /// Index of the connection.
+    pub connection: usize,
+    /// Side of the connection.
+    pub side: usize,
+    /// The queue pair.
+    pub qp: Qp,
+    /// Index of its congestion controller.
+    pub qpcc: usize,
+    /// The peer's host.
+    pub peer: usize,
+    /// Its work queues, as the application sees them.
+    pub work: WorkModel,
+    /// When the application posts the next send.
+    pub next_post_ns: u64,
+}
+
+/// One end of a link.
+#[derive(Debug, Default)]
+pub struct PortSide {
+    /// The link is up, whatever anybody knows.
+    pub link_up: bool,
+    /// When the frames in the transmit queue will have left.
+    pub departures_ns: VecDeque<u64>,
+}
+
+impl PortSide {
+    /// Forgets frames that have left.
+    pub fn advance(&mut self, now_ns: u64) {
+        while self.departures_ns.front().is_some_and(|at_ns| *at_ns <= now_ns) {
+            self.departures_ns.pop_front();
+        }
+    }
+
+    /// Queues a frame of `size` bytes; returns when its last bit leaves.
+    pub fn queue(&mut self, now_ns: u64, size: u32, rate_mbps: u64) -> u64 {
+        let start_ns = self.departures_ns.back().copied().unwrap_or(now_ns).max(now_ns);
+        // A frame costs 24 bytes more on the wire: preamble, FCS, gap.
+        let end_ns = start_ns + (u64::from(size) + 24) * 8000 / rate_mbps.max(1);
+        self.departures_ns.push_back(end_ns);
+        end_ns
+    }
+}
+
+impl Host {
+    /// A host as planned, without queue pairs.
+    pub fn new(plan: HostPlan, planes: u8) -> Host {
+        let mut memory = HostMemory::new();
+        for region in &plan.regions {
+            memory.add_region(region.rkey, region.len, region.guard, region.remote_write);
+        }
+        let ports = (0..planes)
+            .map(|_| PortSide {
+                link_up: true,
+                departures_ns: VecDeque::new(),
+            })
+            .collect();
+        Host {
+            plan,
+            memory,
+            qps: Vec::new(),
+            qpccs: Vec::new(),
+            received: VecDeque::new(),
+            ports,
+            turn_at_ns: None,
+            stalled_until_ns: 0,
+            stall: None,
+            gone: false,
+            local_up: PortSet::first(planes),
+            peer_up: BTreeMap::new(),
+        }
+    }
+
+    /// Adds the queue pair of `side` of a connection, in INIT, and its congestion controller.
+    pub fn add_qp(
+        &mut self,
+        scenario: &Scenario,
+        connection: usize,
+        side: usize,
+        seed: [u8; 32],
+    ) -> Result<(), String> {
+        let plan = &scenario.connections[connection];
+        let peer = plan.hosts[1 - side];
+        let create = create_attributes(scenario, plan, side, seed);
+        let mut qp = Qp::new(create).map_err(|error| format!("queue pair cannot be created: {error}"))?;
+        let init = InitAttr {
+            p_key: 0xffff,
+            remote_write: true,
+        };
+        qp.handle_init(&init)
+            .map_err(|error| format!("queue pair cannot go to INIT: {error}"))?;
+        let shared = self
+            .qps
+            .iter()
+            .find(|slot| slot.peer == peer && self.plan.shared_qpcc)
+            .map(|slot| slot.qpcc);
+        let qpcc = shared.unwrap_or_else(|| {
+            self.qpccs
+                .push(Qpcc::fixed(self.plan.cwnd_packets).with_trimming(plan.fabric_trims));
+            self.qpccs.len() - 1
+        });
+        self.peer_up.entry(peer).or_insert(PortSet::first(PortNum::MAX));
+        self.qps.push(QpSlot {
+            connection,
+            side,
+            qp,
+            qpcc,
+            peer,
+            work: WorkModel::default(),
+            next_post_ns: 0,
+        });
+        Ok(())
+    }
+
+    /// Ports with transmit room.
+    pub fn room(&mut self, now_ns: u64) -> PortSet {
+        let mut room = PortSet::EMPTY;
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            port.advance(now_ns);
+            if let Some(num) = PortNum::new(index as u8 + 1)
+                && (port.departures_ns.len() as u64) < self.plan.tx_queue
+            {
+                room.insert(num);
+            }
+        }
+        room
+    }
+
+    /// When a full port will have room again.
+    pub fn next_room_ns(&self) -> Option<u64> {
+        let full = self
+            .ports
+            .iter()
+            .filter(|port| port.departures_ns.len() as u64 >= self.plan.tx_queue);
+        full.filter_map(|port| port.departures_ns.front().copied()).min()
+    }
+}
+
+impl QpSlot {
+    /// RTR and RTS, with what both sides have told each other.
+    pub fn connect(&mut self, plan: &ConnectionPlan, now: mrc_protocol::Instant) -> Result<(), StateError> {
+        let (own, peer) = (self.side, 1 - self.side);
+        let rtr = RtrAttr {
+            dest_qpn: Qpn::new(plan.qpn[peer]),
+            rq_psn: Psn::new(plan.psn[peer]),
+            pmtu: plan.pmtu,
+            mpr_dest: plan.mpr[own],
+            max_wimm_dest: plan.max_wimm[own],
+            trim_nack: plan.trim_nack[own],
+            peer: PeerCaps {
+                trim_nack: plan.trim_nack[peer],
+            },
+        };
+        self.qp.handle_rtr(&rtr, now)?;
+        let retry = RetryAttr {
+            timeout: plan.timeout,
+            linear_cnt: plan.linear_cnt,
+            exp_cnt: plan.exp_cnt,
+        };
+        let rts = RtsAttr {
+            sq_psn: Psn::new(plan.psn[own]),
+            mpr: plan.mpr[peer],
+            max_wimm: plan.believed_wimm[peer],
+            retry,
+        };
+        self.qp.handle_rts(&rts, now)
+    }
+}
+
+fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side: usize, seed: [u8; 32]) -> QpCreate {
+    let ports = PortSet::first(scenario.planes);
+    let planes = u16::from(scenario.planes);
+    let universe = if plan.auto_evs {
+        let layout = EvLayout::FlowHigh;
+        Universe::Auto {
+            ports,
+            per_port: Some(plan.evs_per_plane),
+            layout,
+            flow_label: false,
+        }
+    } else {
+        // Values that differ from plane to plane; IPv4 carries 16 bits of them.
+        let high = if scenario.format == crate::scenario::Format::BytesV4 {
+            0
+        } else {
+            0x0001_0000
+        };
+        let entries = ports.iter().flat_map(|port| {
+            (0..plan.evs_per_plane).map(move |index| {
+                let low = 0xC000 + u32::from(port.get()) * 0x400 + u32::from(index);
+                EvEntry {
+                    ev: Ev(low + high * u32::from(index + 1)),
+                    port,
+                }
+            })
+        });
+        Universe::Explicit(entries.collect())
+    };
+    let v4 = scenario.format == crate::scenario::Format::BytesV4;
+    let path = PathConfig {
+        universe,
+        active: Some(plan.active_per_plane * planes),
+        min_active: Some(plan.ev_min_active * planes),
+        ev_mask: if v4 || plan.auto_evs { 0xffff } else { u32::MAX },
+        fabric_trims: plan.fabric_trims,
+        ..PathConfig::auto(ports)
+    };
+    let max_wimm = plan.believed_wimm.into_iter().chain(plan.max_wimm).max().unwrap_or(1);
+    QpCreate {
+        qpn: Qpn::new(plan.qpn[side]),
+        sq_depth: plan.sq_depth,
+        rq_depth: plan.flows[1 - side].receive_depth.max(1),
+        max_mpr: plan.mpr[0].max(plan.mpr[1]),
+        max_wimm,
+        sq_sig_all: false,
+        seed,
+        path,
+        tuning: Tuning {
+            sack_gen_threshold_bytes: plan.sack_gen_threshold,
+            ..Tuning::default()
+        },
+    }
+}

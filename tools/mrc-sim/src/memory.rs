@@ -1,0 +1,164 @@
+//! The memory of a host: regions in one address space, with guard bands between them that nobody may touch.
+
+use mrc_protocol::{AccessError, Memory};
+use mrc_wire::Payload;
+
+/// Address of the first byte of the arena in the simulated address space.
+const BASE_VA: u64 = 0x0000_7f00_1234_0000;
+/// What unwritten memory looks like.
+const BACKGROUND: u8 = 0xA5;
+
+/// A registered region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Region {
+    /// Remote key.
+    pub rkey: u32,
+    /// First address.
+    pub va: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Whether peers may write.
+    pub remote_write: bool,
+}
+
+/// A host's memory, and the record of what the protocol does to it.
+#[derive(Debug)]
+pub struct HostMemory {
+    arena: Vec<u8>,
+    regions: Vec<Region>,
+    /// Accesses since the last [`HostMemory::take_accesses`], for the oracles.
+    accesses: Vec<Access>,
+    /// A test may spoil the next placement, to see that the oracles notice.
+    pub spoil_next: Option<Spoil>,
+}
+
+/// How a test may spoil a placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spoil {
+    /// A wrong byte.
+    Data,
+    /// A byte of a guard band changes too.
+    Stray,
+}
+
+/// One access that the protocol asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Placed, in contrast to checked.
+    pub placed: bool,
+    /// Region key.
+    pub rkey: u32,
+    /// First address.
+    pub va: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Whether the region permitted it.
+    pub granted: bool,
+}
+
+impl HostMemory {
+    /// Memory without regions.
+    pub fn new() -> HostMemory {
+        HostMemory {
+            arena: Vec::new(),
+            regions: Vec::new(),
+            accesses: Vec::new(),
+            spoil_next: None,
+        }
+    }
+
+    /// Adds a region of `len` bytes behind `guard` bytes of nothing.
+    pub fn add_region(&mut self, rkey: u32, len: u64, guard: u64, remote_write: bool) -> Region {
+        let va = BASE_VA + self.arena.len() as u64 + guard;
+        let region = Region {
+            rkey,
+            va,
+            len,
+            remote_write,
+        };
+        self.arena
+            .resize(self.arena.len() + (2 * guard + len) as usize, BACKGROUND);
+        self.regions.push(region);
+        region
+    }
+
+    /// The regions in the order of creation.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The bytes of `[va, va + len)`; nothing if they are not inside the arena.
+    pub fn bytes(&self, va: u64, len: u64) -> Option<&[u8]> {
+        let start = usize::try_from(va.checked_sub(BASE_VA)?).ok()?;
+        self.arena.get(start..start.checked_add(usize::try_from(len).ok()?)?)
+    }
+
+    /// The accesses since the last call.
+    pub fn take_accesses(&mut self, into: &mut Vec<Access>) {
+        into.clear();
+        into.append(&mut self.accesses);
+    }
+
+    /// Compares all memory with what it should be: background, and the bytes that `written` yields as (address, bytes).
+    /// Returns the first address that differs.
+    pub fn first_difference<'a>(&self, written: impl Iterator<Item = (u64, &'a [u8])>) -> Option<u64> {
+        let mut expected = vec![BACKGROUND; self.arena.len()];
+        for (va, bytes) in written {
+            let start = (va - BASE_VA) as usize;
+            expected[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        if expected == self.arena {
+            return None;
+        }
+        let position = expected
+            .iter()
+            .zip(&self.arena)
+            .position(|(expected, found)| expected != found);
+        position.map(|position| BASE_VA + position as u64)
+    }
+
+    fn permits(&self, rkey: u32, va: u64, len: u64) -> bool {
+        let region = self.regions.iter().find(|region| region.rkey == rkey);
+        region.is_some_and(|region| {
+            let inside = va.checked_sub(region.va).and_then(|offset| offset.checked_add(len));
+            region.remote_write && inside.is_some_and(|end| end <= region.len)
+        })
+    }
+
+    fn record(&mut self, placed: bool, rkey: u32, va: u64, len: u64) -> Result<(), AccessError> {
+        let granted = self.permits(rkey, va, len);
+        self.accesses.push(Access {
+            placed,
+            rkey,
+            va,
+            len,
+            granted,
+        });
+        if granted { Ok(()) } else { Err(AccessError::Bounds) }
+    }
+}
+
+impl Default for HostMemory {
+    fn default() -> Self {
+        HostMemory::new()
+    }
+}
+
+impl Memory for HostMemory {
+    fn check(&mut self, rkey: u32, va: u64, len: u64) -> Result<(), AccessError> {
+        self.record(false, rkey, va, len)
+    }
+
+    fn place(&mut self, rkey: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
+        self.record(true, rkey, va, payload.len() as u64)?;
+        let start = (va - BASE_VA) as usize;
+        let target = &mut self.arena[start..start + payload.len()];
+        payload.copy_to(target);
+        match self.spoil_next.take() {
+            Some(Spoil::Data) if !payload.is_empty() => target[0] ^= 0x40,
+            Some(Spoil::Stray) => self.arena[0] ^= 0x40,
+            kept => self.spoil_next = kept,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! On which paths packets may leave (protocol.md §8).
+
+use crate::ensure;
+use crate::oracle::Checked;
+use crate::oracle::Oracle::{Path, Retransmission};
+use mrc_protocol::{EvState, Qp, Reason, Transmit};
+use mrc_wire::{Headers, PortSet};
+
+/// What the host knows when it lets a packet go.
+#[derive(Debug, Clone, Copy)]
+pub struct Exits {
+    /// Ports with transmit room.
+    pub room: PortSet,
+    /// Ports up here, as the queue pair was told.
+    pub local_up: PortSet,
+    /// Ports up at the peer, as the queue pair was told.
+    pub peer_up: PortSet,
+}
+
+impl Exits {
+    /// Ports on which a packet may leave now. If none is up at both ends, the peer does not talk us out of the last one
+    /// (protocol.md §9.3).
+    pub fn open(&self) -> PortSet {
+        let both = self.local_up.intersection(self.peer_up);
+        self.room
+            .intersection(if both.is_empty() { self.local_up } else { both })
+    }
+}
+
+/// Judges the path of a packet. `before` is the path of the previous copy of a write that is sent again.
+pub fn judge_path(
+    name: &str,
+    qp: &Qp,
+    sent: &Transmit,
+    exits: Exits,
+    before: Option<(u32, u8)>,
+    cc_room: PortSet,
+) -> Checked {
+    let path = (sent.ev.0, sent.port.get());
+    ensure!(
+        exits.open().contains(sent.port),
+        Path,
+        "{name}: {:?} on port {}; {exits:?}",
+        sent.bth.opcode,
+        sent.port.get()
+    );
+    let mut state = None;
+    let mut good_elsewhere = None;
+    let mut good = 0;
+    for view in qp.ev_states() {
+        let other = (view.entry.ev.0, view.entry.port.get());
+        if other == path {
+            // An EV may stand in a profile more than once; its best copy counts.
+            state = Some(match state {
+                Some(EvState::Good) => EvState::Good,
+                _ => view.state,
+            });
+        }
+        let usable = view.state == EvState::Good && view.active && exits.open().contains(view.entry.port);
+        if usable && cc_room.contains(view.entry.port) {
+            good += 1;
+            // A path at the floor of the active set rests between its turns (protocol.md §8.2 (1)).
+            if Some(other) != before && view.reason != Reason::Turn {
+                good_elsewhere = Some(other);
+            }
+        }
+    }
+    let Some(state) = state else {
+        ensure!(
+            false,
+            Path,
+            "{name}: {:?} on {path:x?}, which the queue pair does not have",
+            sent.bth.opcode
+        );
+        return Ok(());
+    };
+    ensure!(
+        state != EvState::Denied,
+        Path,
+        "{name}: {:?} on denied {path:x?}",
+        sent.bth.opcode
+    );
+    if matches!(sent.headers, Headers::Write { .. }) {
+        // protocol.md §8.3: the deadlock guard permits retransmissions when nothing else is left.
+        ensure!(
+            state != EvState::AssumedBad || (sent.is_retransmission && good == 0),
+            Path,
+            "{name}: packet on {path:x?}, which is {state:?}, while {good} good paths are open"
+        );
+        ensure!(
+            before != Some(path) || good_elsewhere.is_none(),
+            Retransmission,
+            "{name}: {:?} is repeated on {path:x?} like its lost copy; {good_elsewhere:x?} was open",
+            sent.bth.psn
+        );
+    }
+    Ok(())
+}

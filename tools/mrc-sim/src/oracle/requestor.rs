@@ -1,0 +1,291 @@
+//! What a requestor may send, and what it knows (protocol.md §5).
+
+use crate::ensure;
+use crate::oracle::Oracle::{Retransmission, Segmentation, Window, WriteImm};
+use crate::oracle::flow::Flow;
+use crate::oracle::{Checked, Oracle};
+use crate::scenario::ConnectionPlan;
+use mrc_protocol::Transmit;
+use mrc_wire::{Aeth, Bth, Headers, Psn, Seth, Syndrome, Tick};
+
+/// The sending end of a flow, as far as the network shows it.
+#[derive(Debug)]
+pub struct RequestorModel {
+    window: i64,
+    wimm_limit: usize,
+    dest_qpn: u32,
+    /// Messages that the application has posted.
+    pub posted: usize,
+    /// Packets sent at least once: they are the first so many.
+    pub sent: usize,
+    /// Retransmissions.
+    pub resent: u64,
+    /// Highest packet covered by a cumulative acknowledgement that arrived here; -1: none.
+    pub unack: i64,
+    /// Highest packet covered by a Transport ACK that arrived here; -1: none.
+    pub transport_acked: i64,
+    packets: Vec<SentPacket>,
+    acked: usize,
+    /// Messages with an immediate, by their last packets, sent in part or whole and not yet transport-acked.
+    wimm_inflight: std::collections::VecDeque<i64>,
+}
+
+/// What is known of a packet at the sending end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SentPacket {
+    /// Times sent.
+    pub copies: u32,
+    /// Path of the last copy: EV and port.
+    pub path: (u32, u8),
+    /// An acknowledgement of any kind has arrived.
+    pub acked: bool,
+}
+
+impl RequestorModel {
+    /// The end at `side` before anything was sent.
+    pub fn new(plan: &ConnectionPlan, side: usize, packets: usize) -> RequestorModel {
+        RequestorModel {
+            window: i64::from(plan.mpr[1 - side]) * 128,
+            wimm_limit: plan.believed_wimm[1 - side].into(),
+            dest_qpn: plan.qpn[1 - side],
+            posted: 0,
+            sent: 0,
+            resent: 0,
+            unack: -1,
+            transport_acked: -1,
+            packets: vec![SentPacket::default(); packets],
+            acked: 0,
+            wimm_inflight: std::collections::VecDeque::new(),
+        }
+    }
+
+    /// The record of a packet.
+    pub fn packet(&self, index: usize) -> SentPacket {
+        self.packets[index]
+    }
+
+    /// Everything sent was acknowledged in some way.
+    pub fn all_acked(&self) -> bool {
+        self.acked == self.sent
+    }
+
+    /// Packets sent and not acknowledged in any way.
+    pub fn unanswered(&self) -> usize {
+        self.sent - self.acked
+    }
+
+    fn mark(&mut self, index: i64) {
+        if let Some(packet) = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.packets.get_mut(index))
+        {
+            self.acked += usize::from(!packet.acked);
+            packet.acked = true;
+        }
+    }
+
+    fn mark_through(&mut self, index: i64) {
+        for earlier in (self.unack + 1)..=index {
+            self.mark(earlier);
+        }
+        self.unack = self.unack.max(index);
+    }
+}
+
+impl Flow {
+    /// Judges a write on its way out, and remembers it. `slot` is the slot of its message.
+    pub fn judge_write(&mut self, sent: &Transmit, slot: Option<u32>, now_ns: u64) -> Checked {
+        let bth = &sent.bth;
+        let index = self.index_of(bth.psn);
+        let name = &self.name;
+        let Headers::Write { meth, tseth, reth, imm } = &sent.headers else {
+            ensure!(
+                false,
+                Segmentation,
+                "{name}: opcode {:?} with headers {:?}",
+                bth.opcode,
+                sent.headers
+            );
+            return Ok(());
+        };
+        let model = &self.requestor;
+        ensure!(
+            index >= 0 && index <= model.sent as i64 && index < self.packets.len() as i64,
+            Segmentation,
+            "{name}: packet {index} sent when {} were: PSNs are consecutive",
+            model.sent
+        );
+        let at = index as usize;
+        let (new, packet) = (at == model.sent, self.packets[at]);
+        let message = &self.messages[packet.message];
+        ensure!(
+            packet.message < model.posted,
+            Segmentation,
+            "{name}: packet {at} of a message nobody posted"
+        );
+        ensure!(
+            bth.opcode == packet.opcode,
+            Segmentation,
+            "{name}: packet {at} is {:?}, not {:?}",
+            packet.opcode,
+            bth.opcode
+        );
+        ensure!(
+            (meth.msn, meth.rqmsn) == (packet.message as u16, message.rqmsn),
+            Segmentation,
+            "{name}: packet {at} of message {} (immediate {}) has {meth:?}",
+            packet.message,
+            message.rqmsn
+        );
+        let va = message.va.wrapping_add(packet.offset.into());
+        ensure!(
+            (reth.va, reth.r_key, reth.dmalen) == (va, message.rkey, message.len),
+            Segmentation,
+            "{name}: packet {at} has {reth:x?}, not va {va:#x} r_key {:#x} dmalen {}",
+            message.rkey,
+            message.len
+        );
+        let expected_imm = if packet.last { message.imm } else { None };
+        ensure!(
+            imm.map(|imm| imm.0) == expected_imm,
+            Segmentation,
+            "{name}: packet {at} has immediate {imm:?}"
+        );
+        let solicited = packet.last && message.solicited;
+        ensure!(
+            bth.se == solicited,
+            Segmentation,
+            "{name}: packet {at} has SE = {}, asked: {solicited}",
+            bth.se
+        );
+        let fragment = sent
+            .payload
+            .map(|fragment| (fragment.slot, fragment.offset, fragment.len));
+        let data_ok = match (fragment, slot) {
+            (Some((found, offset, len)), Some(slot)) => (found, offset, len) == (slot, packet.offset, packet.len),
+            _ => packet.len == 0,
+        };
+        ensure!(
+            data_ok,
+            Segmentation,
+            "{name}: packet {at} takes {:?}, not {packet:?} of slot {slot:?}",
+            sent.payload
+        );
+        ensure!(
+            bth.rtx != new && sent.is_retransmission != new,
+            Segmentation,
+            "{name}: packet {at} has rtx = {}, sent {} times before",
+            bth.rtx,
+            model.packets[at].copies
+        );
+        ensure!(
+            bth.ts && tseth.is_some_and(|tseth| tseth.tx_timestamp == Tick::from_ns(now_ns) && !tseth.tsr),
+            Segmentation,
+            "{name}: packet {at} has ts = {}, {tseth:?}",
+            bth.ts
+        );
+        ensure!(
+            bth.dqp.get() == model.dest_qpn && bth.p_key == 0xffff,
+            Segmentation,
+            "{name}: packet {at} goes to {:?}",
+            bth.dqp
+        );
+        let ahead = index - model.unack;
+        ensure!(
+            ahead <= model.window,
+            Window,
+            "{name}: packet {at} is {ahead} ahead, window {}",
+            model.window
+        );
+        let must_ask = packet.last || !new || ahead == model.window;
+        ensure!(
+            bth.a || !must_ask,
+            Oracle::Duty,
+            "{name}: packet {at} (last {}, repeated {}, {ahead} ahead of window {}) does not ask for an acknowledgement",
+            packet.last,
+            !new,
+            model.window
+        );
+        if new && packet.offset == 0 && message.imm.is_some() {
+            ensure!(
+                model.wimm_inflight.len() < model.wimm_limit,
+                WriteImm,
+                "{name}: message {} is WriteIMM number {} in flight",
+                packet.message,
+                model.wimm_inflight.len() + 1
+            );
+        }
+        if !new && model.packets[at].acked {
+            // protocol.md §5.8: only when all is acknowledged and the Transport ACK is missing, the highest one again.
+            ensure!(
+                model.all_acked() && at + 1 == model.sent,
+                Retransmission,
+                "{name}: packet {at} is sent again after its acknowledgement"
+            );
+        }
+        let last_of_message = (message.first + message.packets) as i64 - 1;
+        let is_first_of_wimm = new && packet.offset == 0 && message.imm.is_some();
+        let model = &mut self.requestor;
+        if is_first_of_wimm {
+            model.wimm_inflight.push_back(last_of_message);
+        }
+        if new {
+            model.sent += 1;
+        } else {
+            model.resent += 1;
+        }
+        let record = &mut model.packets[at];
+        record.copies += 1;
+        record.path = (sent.ev.0, sent.port.get());
+        Ok(())
+    }
+
+    /// A SACK reaches the requestor.
+    pub fn learn_sack(&mut self, seth: &Seth) {
+        let newest = self.requestor.sent as i64 - 1;
+        let cack = self.index_of(seth.cack_psn);
+        let base = self.index_of(seth.bitmap_base());
+        let bits = (0..64)
+            .filter(|bit| seth.sack_bitmap >> bit & 1 == 1)
+            .map(|bit| base + bit);
+        let trigger = seth.trigger_psn().map(|psn| self.index_of(psn));
+        let facts: Vec<i64> = bits.chain(trigger).collect();
+        if cack > newest || facts.iter().any(|index| *index > newest) {
+            return; // protocol.md §5.5 step 1
+        }
+        self.requestor.mark_through(cack);
+        for index in facts {
+            self.requestor.mark(index);
+        }
+    }
+
+    /// A Transport ACK reaches the requestor.
+    pub fn learn_ack(&mut self, psn: Psn, aeth: &Aeth) {
+        let index = self.index_of(psn);
+        if aeth.meaning() != Syndrome::Ack || index >= self.requestor.sent as i64 {
+            return;
+        }
+        let model = &mut self.requestor;
+        model.mark_through(index);
+        model.transport_acked = model.transport_acked.max(index);
+        while model
+            .wimm_inflight
+            .front()
+            .is_some_and(|last| *last <= model.transport_acked)
+        {
+            model.wimm_inflight.pop_front();
+        }
+    }
+
+    /// Judges a probe on its way out.
+    pub fn judge_probe(&self, bth: &Bth) -> Checked {
+        let dest = self.requestor.dest_qpn;
+        ensure!(
+            bth.dqp.get() == dest && bth.psn.get() == 0,
+            Segmentation,
+            "{}: probe with {bth:?}",
+            self.name
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Deliberate damage to a run, to see that the oracles notice: each stands for a bug that the protocol could have.
+
+use crate::memory::Spoil;
+use mrc_protocol::{Completion, Queue, Transmit};
+use mrc_wire::{Headers, PortNum};
+
+/// What is broken on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sabotage {
+    /// A byte of placed data is wrong.
+    SpoilData,
+    /// A send completion never reaches the application.
+    DropSendCompletion,
+    /// A receive completion comes twice.
+    RepeatReceiveCompletion,
+    /// A SACK claims one more packet.
+    ClaimInSack,
+    /// A SACK says that one more packet came in order.
+    ClaimInCack,
+    /// A SACK is swallowed by its sender.
+    SwallowSack,
+    /// A Transport ACK covers one more packet.
+    ClaimInAck,
+    /// A packet leaves on a port that has no room or is down.
+    WrongPort,
+    /// A packet leaves on a path that the queue pair does not have.
+    UnknownPath,
+    /// A PSN is skipped.
+    SkipPsn,
+    /// A write goes to the wrong address.
+    WrongAddress,
+    /// Retransmissions do not say so.
+    HideRetransmission,
+    /// An immediate is altered.
+    AlterImmediate,
+    /// A placement also changes a byte that belongs to nobody.
+    StrayWrite,
+    /// A Transport ACK is swallowed by its sender.
+    SwallowAck,
+    /// A retransmission takes the path of the lost copy.
+    SamePath,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Sabotage; 16] = [
+        Sabotage::SpoilData,
+        Sabotage::DropSendCompletion,
+        Sabotage::RepeatReceiveCompletion,
+        Sabotage::ClaimInSack,
+        Sabotage::ClaimInCack,
+        Sabotage::SwallowSack,
+        Sabotage::ClaimInAck,
+        Sabotage::WrongPort,
+        Sabotage::UnknownPath,
+        Sabotage::SkipPsn,
+        Sabotage::WrongAddress,
+        Sabotage::HideRetransmission,
+        Sabotage::AlterImmediate,
+        Sabotage::StrayWrite,
+        Sabotage::SwallowAck,
+        Sabotage::SamePath,
+    ];
+}
+
+/// A saboteur that strikes once, after some opportunities.
+#[derive(Debug)]
+pub struct Saboteur {
+    what: Option<Sabotage>,
+    wait: u32,
+    /// Whether it has struck.
+    pub struck: bool,
+}
+
+/// What the saboteur wants done with a packet or completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Keep,
+    /// Make it vanish.
+    Swallow,
+    /// Deliver it twice.
+    Repeat,
+}
+
+impl Saboteur {
+    /// Strikes at the `wait`-th opportunity.
+    pub fn new(what: Option<Sabotage>, wait: u32) -> Saboteur {
+        Saboteur {
+            what,
+            wait,
+            struck: false,
+        }
+    }
+
+    fn strike(&mut self, what: Sabotage) -> bool {
+        if self.what != Some(what) || self.struck {
+            return false;
+        }
+        self.struck = self.wait == 0;
+        self.wait = self.wait.saturating_sub(1);
+        self.struck
+    }
+
+    /// What to do to the next placement.
+    pub fn placement(&mut self) -> Option<Spoil> {
+        if self.strike(Sabotage::SpoilData) {
+            Some(Spoil::Data)
+        } else if self.strike(Sabotage::StrayWrite) {
+            Some(Spoil::Stray)
+        } else {
+            None
+        }
+    }
+
+    /// Works on a packet that is about to be sent; `before` is the path of the previous copy of a write.
+    pub fn transmit(&mut self, sent: &mut Transmit, before: Option<(u32, u8)>) -> Verdict {
+        match &mut sent.headers {
+            Headers::Sack(seth, _) => {
+                let free_bit = (!seth.sack_bitmap).trailing_zeros().min(63);
+                if self.strike(Sabotage::ClaimInSack) {
+                    seth.sack_bitmap |= 1 << free_bit;
+                }
+                if self.strike(Sabotage::ClaimInCack) {
+                    seth.cack_psn = seth.cack_psn.next();
+                    sent.bth.psn = seth.cack_psn;
+                }
+                if !seth.pr && self.strike(Sabotage::SwallowSack) {
+                    return Verdict::Swallow;
+                }
+            }
+            Headers::Ack(_) if self.strike(Sabotage::ClaimInAck) => sent.bth.psn = sent.bth.psn.next(),
+            Headers::Ack(_) if self.strike(Sabotage::SwallowAck) => return Verdict::Swallow,
+            Headers::Write { reth, imm, .. } => {
+                if !sent.is_retransmission && self.strike(Sabotage::SkipPsn) {
+                    sent.bth.psn = sent.bth.psn.next();
+                }
+                if self.strike(Sabotage::WrongAddress) {
+                    reth.va = reth.va.wrapping_add(4);
+                }
+                if let Some(imm) = imm
+                    && self.strike(Sabotage::AlterImmediate)
+                {
+                    imm.0[3] ^= 1;
+                }
+                if sent.is_retransmission && self.strike(Sabotage::HideRetransmission) {
+                    sent.bth.rtx = false;
+                }
+                if let Some((ev, port)) = before
+                    && (sent.ev.0, sent.port.get()) != (ev, port)
+                    && self.strike(Sabotage::SamePath)
+                {
+                    sent.ev.0 = ev;
+                    sent.port = PortNum::new(port).unwrap_or(sent.port);
+                }
+                if self.strike(Sabotage::UnknownPath) {
+                    sent.ev.0 ^= 0x1357;
+                }
+                if self.strike(Sabotage::WrongPort) {
+                    sent.port = PortNum::new(PortNum::MAX).unwrap_or(sent.port);
+                }
+            }
+            _ => {}
+        }
+        Verdict::Keep
+    }
+
+    /// Works on a completion that is about to reach the application.
+    pub fn completion(&mut self, completion: &Completion) -> Verdict {
+        match completion.queue {
+            Queue::Send if self.strike(Sabotage::DropSendCompletion) => Verdict::Swallow,
+            Queue::Recv if self.strike(Sabotage::RepeatReceiveCompletion) => Verdict::Repeat,
+            Queue::Send | Queue::Recv => Verdict::Keep,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A scenario: everything about a run that is decided before it starts. A seed gives exactly one.
+
+mod faults;
+mod generate;
+mod traffic;
+
+use crate::fabric::FabricPlan;
+use crate::fabric::fault::Fault;
+use crate::forge::Forgery;
+use mrc_wire::Pmtu;
+
+/// How a run may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Faults pass or are mild: every request must succeed.
+    Survivable,
+    /// A host stops for ever: its peers' requests end with a retry error.
+    PeerVanishes,
+    /// All planes swallow everything from some instant on.
+    Partition,
+    /// A receiver posts too few receives: remote operation error.
+    TooFewReceives,
+    /// A request that the target must refuse: remote access error.
+    BadAccess,
+    /// The requestor believes in a larger `max_wimm` than the target has: remote invalid request.
+    TooManyImmediates,
+    /// The application gives up one queue pair in the middle.
+    LocalError,
+}
+
+/// In which form packets travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// As header values, for speed.
+    Values,
+    /// Serialised, IPv4.
+    BytesV4,
+    /// Serialised, IPv6.
+    BytesV6,
+}
+
+/// A run, planned.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where it came from.
+    pub seed: u64,
+    /// How it may end.
+    pub class: Class,
+    /// How packets travel.
+    pub format: Format,
+    /// Ports of every host.
+    pub planes: u8,
+    /// The hosts.
+    pub hosts: Vec<HostPlan>,
+    /// The network without faults.
+    pub fabric: FabricPlan,
+    /// Faults of the network.
+    pub faults: Vec<Fault>,
+    /// Faults of hosts and links, with their instants.
+    pub happenings: Vec<(u64, Happening)>,
+    /// The queue pairs, in connected pairs.
+    pub connections: Vec<ConnectionPlan>,
+    /// From here on nothing disturbs but what is for ever.
+    pub calm_from_ns: u64,
+    /// When all must have ended.
+    pub deadline_ns: u64,
+    /// Data packets without retransmissions.
+    pub packets: u64,
+}
+
+/// One host.
+#[derive(Debug, Clone)]
+pub struct HostPlan {
+    /// From an arrival to the engine's look at it.
+    pub poll_delay_ns: u64,
+    /// Most packets that one turn takes from the ports.
+    pub rx_batch: u64,
+    /// Most packets that one turn sends.
+    pub tx_batch: u64,
+    /// Speed of every port.
+    pub rate_mbps: u64,
+    /// Frames that a port takes before it has no room.
+    pub tx_queue: u64,
+    /// Packets in flight that a congestion controller permits on each port.
+    pub cwnd_packets: u16,
+    /// One congestion controller for all queue pairs to a peer, or one for each.
+    pub shared_qpcc: bool,
+    /// Memory regions.
+    pub regions: Vec<RegionPlan>,
+}
+
+/// One memory region.
+#[derive(Debug, Clone, Copy)]
+pub struct RegionPlan {
+    /// Key.
+    pub rkey: u32,
+    /// Bytes.
+    pub len: u64,
+    /// Bytes of nothing before and behind it.
+    pub guard: u64,
+    /// Whether peers may write.
+    pub remote_write: bool,
+}
+
+/// Two queue pairs that talk to each other. Arrays are indexed by side.
+#[derive(Debug, Clone)]
+pub struct ConnectionPlan {
+    /// The hosts.
+    pub hosts: [usize; 2],
+    /// Queue pair numbers.
+    pub qpn: [u32; 2],
+    /// First PSN that the side sends.
+    pub psn: [u32; 2],
+    /// Path MTU.
+    pub pmtu: Pmtu,
+    /// Window that the side offers as responder, unit 128 PSNs.
+    pub mpr: [u8; 2],
+    /// `WriteIMM` messages that the side can hold as responder.
+    pub max_wimm: [u16; 2],
+    /// What the peer believes `max_wimm` to be (differs in one class only).
+    pub believed_wimm: [u16; 2],
+    /// Local ACK timeout exponent.
+    pub timeout: u8,
+    /// Retries without backoff.
+    pub linear_cnt: u8,
+    /// Retries with backoff; 25: for ever.
+    pub exp_cnt: u8,
+    /// Paths per plane.
+    pub evs_per_plane: u16,
+    /// Of these, in the active set.
+    pub active_per_plane: u16,
+    /// Floor of the active set.
+    pub ev_min_active: u16,
+    /// Whether the side answers trimmed packets.
+    pub trim_nack: [bool; 2],
+    /// Bytes between SACKs.
+    pub sack_gen_threshold: u32,
+    /// Send queue depth.
+    pub sq_depth: u32,
+    /// Paths are drawn by the protocol (AUTO), or listed.
+    pub auto_evs: bool,
+    /// Queue pairs believe that the fabric trims.
+    pub fabric_trims: bool,
+    /// When each side goes to RTR and RTS.
+    pub ready_ns: [u64; 2],
+    /// What each side sends: `flows[s]` goes from side s to side 1 - s.
+    pub flows: [FlowPlan; 2],
+}
+
+/// What one side of a connection sends.
+#[derive(Debug, Clone, Default)]
+pub struct FlowPlan {
+    /// The messages in the order of posting.
+    pub messages: Vec<MessagePlan>,
+    /// Pause of the application between two posts.
+    pub gap_ns: u64,
+    /// Receives that the target posts at first, and tops up to.
+    pub receive_depth: u32,
+    /// Receives that the target posts in all.
+    pub receives: u32,
+}
+
+/// One message.
+#[derive(Debug, Clone, Copy)]
+pub struct MessagePlan {
+    /// Bytes.
+    pub len: u32,
+    /// `WriteIMM`, with this immediate.
+    pub imm: Option<[u8; 4]>,
+    /// Ask for a solicited event.
+    pub solicited: bool,
+    /// Ask for a completion.
+    pub signaled: bool,
+    /// Index of the target's region.
+    pub region: usize,
+    /// Offset of the first byte in it.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub wrong: Option<Wrong>,
+}
+
+/// What can be wrong with a write's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wrong {
+    /// A key that names no region.
+    Rkey,
+    /// The last byte lies behind the region.
+    BeyondEnd,
+    /// The region does not permit remote writes.
+    ReadOnly,
+    /// The address range wraps.
+    Overflow,
+}
+
+/// What happens to hosts and their links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happening {
+    /// The link of a port changes; this end learns it after `own_ns`, the peers after `peer_ns`.
+    Link {
+        /// Host.
+        host: usize,
+        /// Port.
+        plane: u8,
+        /// Up or down.
+        up: bool,
+        /// Delay of the news here.
+        own_ns: u64,
+        /// Delay of the news at the peers.
+        peer_ns: u64,
+    },
+    /// The host's engine does nothing for a while.
+    Stall {
+        /// Host.
+        host: usize,
+        /// How long.
+        for_ns: u64,
+    },
+    /// The host stops for ever.
+    Vanish {
+        /// Host.
+        host: usize,
+    },
+    /// A packet that nobody sent arrives.
+    Forge {
+        /// Connection.
+        connection: usize,
+        /// Side that receives it.
+        side: usize,
+        /// What it is.
+        forgery: Forgery,
+    },
+    /// The application moves its queue pair to ERR.
+    GiveUp {
+        /// Connection.
+        connection: usize,
+        /// Side.
+        side: usize,
+    },
+}
+
+impl ConnectionPlan {
+    /// T0 in nanoseconds (protocol.md §4).
+    pub fn t0_ns(&self) -> u64 {
+        1024u64 << self.timeout
+    }
+
+    /// Time after which a packet that nobody answers must have ended the connection (protocol.md §4, §5.7).
+    pub fn retry_budget_ns(&self) -> u64 {
+        let longest = 17_180_000_000;
+        let linear = u64::from(self.linear_cnt) * self.t0_ns();
+        let backoff = (1..=u32::from(self.exp_cnt))
+            .map(|k| (self.t0_ns() << k.min(24)).min(longest))
+            .sum::<u64>();
+        linear + backoff + self.t0_ns()
+    }
+}
+
+impl FlowPlan {
+    /// Messages with an immediate.
+    pub fn immediates(&self) -> u32 {
+        self.messages.iter().filter(|message| message.imm.is_some()).count() as u32
+    }
+}
+
+impl MessagePlan {
+    /// Packets at `pmtu` bytes each (protocol.md §5.2).
+    pub fn packets(&self, pmtu: u32) -> u32 {
+        self.len.div_ceil(pmtu).max(1)
+    }
+}

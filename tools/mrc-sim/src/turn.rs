@@ -1,0 +1,485 @@
+//! One turn of a host's engine, in the order of a real one: receive a batch, timers, applications, transmit.
+
+use crate::codec::Route;
+use crate::ensure;
+use crate::fabric::frame::Frame;
+use crate::host::{Host, QpSlot};
+use crate::oracle::path::{Exits, judge_path};
+use crate::oracle::responder::Handled;
+use crate::oracle::{Breach, Checked, Oracle};
+use crate::sabotage::Verdict;
+use crate::trace;
+use crate::world::World;
+use mrc_protocol::{Cx, Instant, NoMemory, QpState, Transmit};
+use mrc_wire::{Headers, Packet, PortNum, PortSet};
+use std::fmt::Write as _;
+
+/// Turns in a row that achieve nothing although time hardly moves: more is a storm of timers.
+const MAX_IDLE_TURNS: u32 = 200;
+
+impl World {
+    pub(crate) fn turn(&mut self, host: usize) -> Checked {
+        self.turns += 1;
+        let received = self.receive(host)?;
+        self.timers(host)?;
+        self.applications(host)?;
+        let (sent, all_sent) = self.transmit(host)?;
+        self.applications(host)?;
+        if all_sent {
+            self.judge_duties(host)?;
+        }
+        self.judge_inflight(host)?;
+        self.plan_next_turn(host, received + sent, all_sent)
+    }
+
+    /// Takes a batch from the ports.
+    fn receive(&mut self, index: usize) -> Result<usize, Breach> {
+        let limit = self.rng.range(1, self.hosts[index].plan.rx_batch) as usize;
+        let batch: Vec<Frame> = {
+            let waiting = &mut self.hosts[index].received;
+            let count = limit.min(waiting.len());
+            waiting.drain(..count).collect()
+        };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut touched = Vec::new();
+        for frame in &batch {
+            let Some(packet) = self.codec.unpack(frame, &mut scratch)? else {
+                trace!(self.trace, self.now_ns, "h{index} drops #{} (damaged)", frame.id);
+                self.coverage.event("damaged frames dropped", 1);
+                continue;
+            };
+            let slot = self.hosts[index]
+                .qps
+                .iter()
+                .position(|slot| slot.qp.qpn() == packet.bth.dqp);
+            let Some(slot) = slot else { continue };
+            if packet.src != self.codec.address(self.hosts[index].qps[slot].peer) {
+                continue;
+            }
+            self.deliver(index, slot, frame, &packet)?;
+            if !touched.contains(&slot) {
+                touched.push(slot);
+            }
+        }
+        self.scratch = scratch;
+        for slot in touched {
+            self.hosts[index].qps[slot].qp.end_of_batch(Instant(self.now_ns));
+        }
+        Ok(batch.len())
+    }
+
+    fn deliver(&mut self, index: usize, slot: usize, frame: &Frame, packet: &Packet<'_>) -> Checked {
+        let Some(port) = PortNum::new(frame.plane) else {
+            return Ok(());
+        };
+        let now = Instant(self.now_ns);
+        let write = matches!(packet.headers, Headers::Write { .. });
+        let spoil = if write { self.saboteur.placement() } else { None };
+        let host = &mut self.hosts[index];
+        let Host {
+            qps,
+            qpccs,
+            memory,
+            stall,
+            ..
+        } = host;
+        memory.spoil_next = memory.spoil_next.or(spoil);
+        let QpSlot {
+            connection,
+            side,
+            qp,
+            qpcc,
+            work,
+            ..
+        } = &mut qps[slot];
+        let before = qp.state();
+        let mut cx = Cx {
+            now,
+            cc: &mut qpccs[*qpcc],
+            memory,
+            stall: *stall,
+        };
+        let disposition = qp.handle_packet(&mut cx, packet, port);
+        memory.take_accesses(&mut self.accesses);
+        let (connection, side) = (*connection, *side);
+        trace!(
+            self.trace,
+            self.now_ns,
+            "h{index} c{connection}.{side} takes #{} {:?} psn {} on port {}: {disposition:?}",
+            frame.id,
+            packet.bth.opcode,
+            packet.bth.psn.get(),
+            frame.plane
+        );
+        let sending = before == QpState::Rts;
+        match &packet.headers {
+            Headers::Write { .. } => {
+                let handled = Handled {
+                    disposition,
+                    before,
+                    after: qp.state(),
+                    accesses: &self.accesses,
+                    receives: work.receives.len(),
+                };
+                let flow = &mut self.flows[connection][1 - side];
+                flow.judge_arrival(packet, &handled)?;
+                self.judge_placed(index, connection, side, packet)?;
+            }
+            Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth),
+            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth),
+            Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes of a packet that counts as received are in memory, right now.
+    fn judge_placed(&self, index: usize, connection: usize, side: usize, packet: &Packet<'_>) -> Checked {
+        let flow = &self.flows[connection][1 - side];
+        let at = flow.index_of(packet.bth.psn);
+        let Some(at) = usize::try_from(at)
+            .ok()
+            .filter(|at| *at < flow.packets.len() && flow.responder.has(*at))
+        else {
+            return Ok(());
+        };
+        let facts = flow.packets[at];
+        if facts.len == 0 {
+            return Ok(());
+        }
+        let va = flow.messages[facts.message].va + u64::from(facts.offset);
+        let placed = self.hosts[index].memory.bytes(va, facts.len.into());
+        ensure!(
+            placed == Some(flow.packet_data(at)),
+            Oracle::Data,
+            "{}: packet {at} is not what was sent",
+            flow.name
+        );
+        Ok(())
+    }
+
+    /// Lets everything happen that is due.
+    fn timers(&mut self, index: usize) -> Checked {
+        let now = Instant(self.now_ns);
+        let Host { qps, qpccs, stall, .. } = &mut self.hosts[index];
+        for slot in qps {
+            if slot.qp.next_timeout().is_some_and(|at| at <= now) {
+                let mut cx = Cx {
+                    now,
+                    cc: &mut qpccs[slot.qpcc],
+                    memory: &mut NoMemory,
+                    stall: *stall,
+                };
+                slot.qp.handle_timeout(&mut cx);
+                let next = slot.qp.next_timeout();
+                ensure!(
+                    next.is_none_or(|at| at > now),
+                    Oracle::Timer,
+                    "c{}.{}: next timeout {next:?} after handling those of {now:?}",
+                    slot.connection,
+                    slot.side
+                );
+                trace!(
+                    self.trace,
+                    now.as_ns(),
+                    "h{index} c{}.{} timeout handled, next {next:?}",
+                    slot.connection,
+                    slot.side
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the queue pairs have, as far as the ports take it. Returns how much, and whether that was all.
+    fn transmit(&mut self, index: usize) -> Result<(usize, bool), Breach> {
+        let budget = self.hosts[index].plan.tx_batch as usize;
+        let count = self.hosts[index].qps.len();
+        let first = self.turns as usize;
+        let (mut sent, mut idle) = (0, 0);
+        let mut at = 0;
+        while sent < budget && idle < count {
+            let slot = (first + at) % count;
+            at += 1;
+            if self.transmit_one(index, slot)? {
+                sent += 1;
+                idle = 0;
+            } else {
+                idle += 1;
+            }
+        }
+        Ok((sent, idle >= count))
+    }
+
+    fn transmit_one(&mut self, index: usize, slot: usize) -> Result<bool, Breach> {
+        let now = Instant(self.now_ns);
+        let host = &mut self.hosts[index];
+        let room = host.room(self.now_ns).intersection(host.local_up);
+        let Host {
+            qps,
+            qpccs,
+            stall,
+            peer_up,
+            local_up,
+            ..
+        } = host;
+        let QpSlot {
+            connection,
+            side,
+            qp,
+            qpcc,
+            peer,
+            work,
+            ..
+        } = &mut qps[slot];
+        let cc_room = qpccs[*qpcc].room();
+        let mut cx = Cx {
+            now,
+            cc: &mut qpccs[*qpcc],
+            memory: &mut NoMemory,
+            stall: *stall,
+        };
+        let Some(mut transmit) = qp.poll_transmit(&mut cx, room) else {
+            return Ok(false);
+        };
+        let exits = Exits {
+            room,
+            local_up: *local_up,
+            peer_up: peer_up[peer],
+        };
+        let (connection, side, peer) = (*connection, *side, *peer);
+        let flows = &mut self.flows[connection];
+        let before = match &transmit.headers {
+            Headers::Write { .. } => {
+                let at = usize::try_from(flows[side].index_of(transmit.bth.psn)).ok();
+                let record = at
+                    .filter(|at| *at < flows[side].requestor.sent)
+                    .map(|at| flows[side].requestor.packet(at));
+                record.map(|record| record.path)
+            }
+            _ => None,
+        };
+        if self.saboteur.transmit(&mut transmit, before) == Verdict::Swallow {
+            return Ok(true);
+        }
+        let name = format!("c{connection}.{side}");
+        if self.trace.is_on() {
+            let line = describe(&flows[side].name, &transmit, self.sent);
+            self.trace.line(self.now_ns, format_args!("h{index} {line}"));
+        }
+        let state = qp.state();
+        let is_nak = matches!(&transmit.headers, Headers::Ack(aeth) if aeth.syndrome > 0x1f);
+        ensure!(
+            matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && is_nak),
+            Oracle::State,
+            "{name} sends {:?} in {state:?}",
+            transmit.bth.opcode
+        );
+        judge_path(&name, qp, &transmit, exits, before, cc_room)?;
+        match &transmit.headers {
+            Headers::Write { .. } => {
+                let at = flows[side].index_of(transmit.bth.psn);
+                let message = usize::try_from(at)
+                    .ok()
+                    .and_then(|at| flows[side].packets.get(at))
+                    .map(|p| p.message);
+                let slot = message.and_then(|message| work.slot_of(message));
+                flows[side].judge_write(&transmit, slot, self.now_ns)?;
+            }
+            Headers::Probe(_) => flows[side].judge_probe(&transmit.bth)?,
+            Headers::Sack(seth, cc) => flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref())?,
+            Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
+            Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
+            Headers::EndpointRequest(_) | Headers::EndpointResponse(_) => {}
+        }
+        let payload = if transmit.payload.is_some() {
+            flows[side].packet_data(flows[side].index_of(transmit.bth.psn) as usize)
+        } else {
+            &[]
+        };
+        let frame = self.codec.pack(
+            Route {
+                src: index,
+                dst: peer,
+                id: self.sent,
+            },
+            &transmit,
+            payload,
+        )?;
+        self.sent += 1;
+        self.send(index, transmit.port, frame);
+        Ok(true)
+    }
+
+    /// Puts a frame on the wire.
+    fn send(&mut self, index: usize, port: PortNum, frame: Frame) {
+        let host = &mut self.hosts[index];
+        let side = &mut host.ports[port.index()];
+        let leaves_ns = side.queue(self.now_ns, frame.size, host.plan.rate_mbps);
+        if !side.link_up {
+            return;
+        }
+        let events = &mut self.events;
+        self.fabric.send(frame, leaves_ns, &mut self.coverage, |at_ns, frame| {
+            events.post(at_ns, crate::world::Event::Arrive(frame));
+        });
+    }
+
+    fn judge_duties(&mut self, index: usize) -> Checked {
+        let host = &self.hosts[index];
+        for slot in &host.qps {
+            let blocked = host.local_up.intersection(host.peer_up[&slot.peer]).is_empty();
+            let full = host
+                .ports
+                .iter()
+                .any(|port| port.departures_ns.len() as u64 >= host.plan.tx_queue);
+            if !blocked && !full && !host.local_up.is_empty() && slot.qp.state() != QpState::Err {
+                self.flows[slot.connection][1 - slot.side].judge_duties()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_inflight(&self, index: usize) -> Checked {
+        let host = &self.hosts[index];
+        for (number, qpcc) in host.qpccs.iter().enumerate() {
+            let slots = host.qps.iter().filter(|slot| slot.qpcc == number);
+            let unanswered: usize = slots
+                .map(|slot| self.flows[slot.connection][slot.side].requestor.unanswered())
+                .sum();
+            let inflight = qpcc.inflight_packets();
+            ensure!(
+                inflight as usize <= unanswered && qpcc.inflight_bytes() >= 0,
+                Oracle::Inflight,
+                "h{index}: {inflight} packets and {} bytes in flight, {unanswered} are unanswered",
+                qpcc.inflight_bytes()
+            );
+            for port in PortSet::first(self.scenario.planes).iter() {
+                ensure!(
+                    qpcc.inflight_on(port) <= host.plan.cwnd_packets,
+                    Oracle::Inflight,
+                    "h{index}: {} packets in flight on port {}, limit {}",
+                    qpcc.inflight_on(port),
+                    port.get(),
+                    host.plan.cwnd_packets
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_next_turn(&mut self, index: usize, achieved: usize, all_sent: bool) -> Checked {
+        let host = &self.hosts[index];
+        let busy = !host.received.is_empty() || !all_sent;
+        let pause_ns = 200 + 60 * achieved as u64;
+        let mut next_ns = busy.then_some(self.now_ns + pause_ns);
+        let mut consider = |at_ns: Option<u64>| {
+            next_ns = match (next_ns, at_ns) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+        };
+        if host.qps.iter().any(|slot| slot.qp.has_data()) || !all_sent {
+            consider(host.next_room_ns());
+        }
+        for slot in &host.qps {
+            let flow = &self.flows[slot.connection][slot.side];
+            let depth = self.scenario.connections[slot.connection].sq_depth as usize;
+            if flow.requestor.posted < flow.messages.len()
+                && slot.work.sends.len() < depth
+                && slot.qp.state() == QpState::Rts
+            {
+                consider(Some(slot.next_post_ns));
+            }
+            consider(slot.qp.next_timeout().map(Instant::as_ns));
+        }
+        // A turn that is due at once comes in the next nanosecond, and must not come to nothing for ever.
+        let storming = achieved == 0 && next_ns.is_some_and(|at_ns| at_ns <= self.now_ns + 100);
+        self.idle_turns = if storming { self.idle_turns + 1 } else { 0 };
+        ensure!(
+            self.idle_turns < MAX_IDLE_TURNS,
+            Oracle::Timer,
+            "h{index}: {} turns in a row came to nothing",
+            self.idle_turns
+        );
+        if let Some(at_ns) = next_ns {
+            self.wake(index, at_ns.max(self.now_ns + 1));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn give_up(&mut self, index: usize, connection: usize, side: usize) {
+        let now = Instant(self.now_ns);
+        let Host {
+            qps,
+            qpccs,
+            memory,
+            stall,
+            ..
+        } = &mut self.hosts[index];
+        for slot in qps
+            .iter_mut()
+            .filter(|slot| (slot.connection, slot.side) == (connection, side))
+        {
+            let mut cx = Cx {
+                now,
+                cc: &mut qpccs[slot.qpcc],
+                memory,
+                stall: *stall,
+            };
+            slot.qp.handle_error(&mut cx);
+        }
+    }
+
+    pub(crate) fn ports_changed(&mut self, index: usize) {
+        let now = Instant(self.now_ns);
+        let Host {
+            qps,
+            qpccs,
+            memory,
+            stall,
+            local_up,
+            peer_up,
+            ..
+        } = &mut self.hosts[index];
+        for slot in qps {
+            let mut cx = Cx {
+                now,
+                cc: &mut qpccs[slot.qpcc],
+                memory,
+                stall: *stall,
+            };
+            slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
+        }
+    }
+}
+
+/// A packet on its way out, in one line.
+fn describe(name: &str, sent: &Transmit, id: u64) -> String {
+    let mut line = format!("{name} -> #{id} {:?} psn {}", sent.bth.opcode, sent.bth.psn.get());
+    let flags = [(sent.bth.a, " a"), (sent.bth.rtx, " rtx")];
+    for (_, flag) in flags.iter().filter(|(set, _)| *set) {
+        line.push_str(flag);
+    }
+    let detail = match &sent.headers {
+        Headers::Sack(seth, _) => {
+            write!(
+                line,
+                " {} offset {} bits {:#x}",
+                seth.trigger_psn().map_or_else(
+                    || format!("probe {:?}", seth.probe_id()),
+                    |psn| format!("of {}", psn.get())
+                ),
+                seth.sack_offset,
+                seth.sack_bitmap
+            )
+        }
+        Headers::Ack(aeth) => write!(line, " syndrome {:#x}", aeth.syndrome),
+        Headers::Nack(neth) => write!(line, " {}", neth.reason),
+        Headers::Probe(peth) => write!(line, " id {}", peth.probe_id),
+        _ => Ok(()),
+    };
+    debug_assert!(detail.is_ok(), "a string takes everything");
+    let _ = write!(line, " on ev {:#x} port {}", sent.ev.0, sent.port.get());
+    line
+}

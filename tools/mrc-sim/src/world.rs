@@ -1,0 +1,467 @@
+//! A run: hosts, the fabric between them, and the loop that moves virtual time from event to event.
+
+use crate::codec::Codec;
+use crate::coverage::{Coverage, FaultTag};
+use crate::fabric::Fabric;
+use crate::fabric::frame::Frame;
+use crate::host::Host;
+use crate::memory::HostMemory;
+use crate::oracle::flow::Flow;
+use crate::oracle::{Breach, Oracle, Violation};
+use crate::queue::EventQueue;
+use crate::rng::Rng;
+use crate::sabotage::{Sabotage, Saboteur};
+use crate::scenario::{Happening, Scenario};
+use crate::trace;
+use crate::trace::Trace;
+use mrc_protocol::{Instant, QpState, Stall};
+use mrc_wire::{PortNum, PortSet};
+
+/// What can happen at an instant.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A host's engine has a turn.
+    Turn { host: usize },
+    /// A frame reaches the other end.
+    Arrive(Frame),
+    /// A host's applications have something to do.
+    Wake { host: usize },
+    /// Planned for this run.
+    Happen(Happening),
+    /// A host learns of a port that went up or down.
+    LinkNews {
+        told: usize,
+        about: usize,
+        plane: u8,
+        up: bool,
+    },
+    /// A queue pair goes to RTR and RTS.
+    Ready { connection: usize, side: usize },
+}
+
+/// A run in progress.
+pub struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) now_ns: u64,
+    pub(crate) events: EventQueue<Event>,
+    pub(crate) fabric: Fabric,
+    pub(crate) codec: Codec,
+    pub(crate) hosts: Vec<Host>,
+    /// By connection and sending side.
+    pub(crate) flows: Vec<[Flow; 2]>,
+    pub(crate) coverage: Coverage,
+    pub(crate) trace: Trace,
+    pub(crate) saboteur: Saboteur,
+    pub(crate) rng: Rng,
+    pub(crate) sent: u64,
+    pub(crate) turns: u64,
+    pub(crate) idle_turns: u32,
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) accesses: Vec<crate::memory::Access>,
+}
+
+/// What a run that broke no promise has to tell.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// What it met.
+    pub coverage: Coverage,
+    /// Virtual time at the end.
+    pub ended_ns: u64,
+    /// Packets sent, of all kinds.
+    pub packets: u64,
+    /// Turns of all engines.
+    pub turns: u64,
+    /// Whether the saboteur, if any, has struck.
+    pub sabotaged: bool,
+}
+
+/// How a run ended, with the coverage in either case.
+pub type RunResult = Result<Outcome, Box<Violation>>;
+
+impl World {
+    /// A run of `scenario` before its first event.
+    pub fn new(scenario: Scenario, trace: Trace, sabotage: Option<(Sabotage, u32)>) -> Result<World, Box<Violation>> {
+        let seed = scenario.seed;
+        let mut rng = Rng::new(seed, "world");
+        let mut hosts: Vec<Host> = scenario
+            .hosts
+            .iter()
+            .map(|plan| Host::new(plan.clone(), scenario.planes))
+            .collect();
+        let mut events = EventQueue::new();
+        let mut flows = Vec::new();
+        for (connection, plan) in scenario.connections.iter().enumerate() {
+            for side in 0..2 {
+                let made = hosts[plan.hosts[side]].add_qp(&scenario, connection, side, rng.seed());
+                made.map_err(|detail| Violation {
+                    oracle: Oracle::State,
+                    at_ns: 0,
+                    detail,
+                })?;
+                events.post(0, Event::Wake { host: plan.hosts[side] });
+                events.post(plan.ready_ns[side], Event::Ready { connection, side });
+            }
+            flows.push([0, 1].map(|side| {
+                let target = hosts[plan.hosts[1 - side]].memory.regions();
+                let name = format!("c{connection}.{side}");
+                Flow::new(seed, name, plan, side, |region| {
+                    (target[region].va, target[region].rkey)
+                })
+            }));
+        }
+        for (at_ns, happening) in &scenario.happenings {
+            events.post(*at_ns, Event::Happen(*happening));
+        }
+        let mut coverage = Coverage::default();
+        note_planned_faults(&scenario, &mut coverage);
+        let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
+        Ok(World {
+            now_ns: 0,
+            events,
+            fabric: Fabric::new(scenario.fabric.clone(), &scenario.faults, seed),
+            codec: Codec::new(scenario.format),
+            hosts,
+            flows,
+            coverage,
+            trace,
+            saboteur: Saboteur::new(what, wait),
+            rng,
+            sent: 0,
+            turns: 0,
+            idle_turns: 0,
+            scratch: Vec::new(),
+            accesses: Vec::new(),
+            scenario,
+        })
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> RunResult {
+        let result = self.run_events().and_then(|()| self.judge_end());
+        match result {
+            Ok(()) => Ok(self.outcome()),
+            Err(Breach(oracle, detail)) => Err(Box::new(Violation {
+                oracle,
+                at_ns: self.now_ns,
+                detail,
+            })),
+        }
+    }
+
+    fn run_events(&mut self) -> Result<(), Breach> {
+        while let Some((at_ns, event)) = self.events.pop() {
+            if at_ns > self.scenario.deadline_ns {
+                return Err(Breach(Oracle::Liveness, self.unfinished()));
+            }
+            debug_assert!(at_ns >= self.now_ns);
+            self.now_ns = at_ns;
+            match event {
+                Event::Turn { host } => {
+                    if self.hosts[host].turn_at_ns == Some(at_ns) {
+                        self.hosts[host].turn_at_ns = None;
+                        self.turn(host)?;
+                        // All faults have done their work; probes may go on for ever.
+                        if self.now_ns >= self.scenario.calm_from_ns && self.all_ended() {
+                            break;
+                        }
+                    }
+                }
+                Event::Wake { host } => self.wake(host, at_ns),
+                Event::Arrive(frame) => self.arrive(frame),
+                Event::Happen(happening) => self.happen(happening)?,
+                Event::LinkNews { told, about, plane, up } => self.hear(told, about, plane, up),
+                Event::Ready { connection, side } => self.ready(connection, side)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, frame: Frame) {
+        let (dst, plane) = (frame.dst, usize::from(frame.plane) - 1);
+        let host = &mut self.hosts[dst];
+        if host.gone || !host.ports[plane].link_up {
+            return;
+        }
+        host.received.push_back(frame);
+        let poll_ns = self.rng.below(host.plan.poll_delay_ns + 1);
+        self.wake(dst, self.now_ns + poll_ns);
+    }
+
+    /// The host gets a turn at `at_ns`, or earlier if one is planned.
+    pub(crate) fn wake(&mut self, host: usize, at_ns: u64) {
+        let index = host;
+        let host = &mut self.hosts[host];
+        let at_ns = at_ns.max(host.stalled_until_ns).max(self.now_ns);
+        if host.turn_at_ns.is_none_or(|planned_ns| planned_ns > at_ns) {
+            host.turn_at_ns = Some(at_ns);
+            self.events.post(at_ns, Event::Turn { host: index });
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Breach> {
+        trace!(self.trace, self.now_ns, "** {happening:?}");
+        match happening {
+            Happening::Link {
+                host,
+                plane,
+                up,
+                own_ns,
+                peer_ns,
+            } => {
+                self.hosts[host].ports[usize::from(plane) - 1].link_up = up;
+                self.events.post(
+                    self.now_ns + own_ns,
+                    Event::LinkNews {
+                        told: host,
+                        about: host,
+                        plane,
+                        up,
+                    },
+                );
+                for told in (0..self.hosts.len()).filter(|told| *told != host) {
+                    self.events.post(
+                        self.now_ns + peer_ns,
+                        Event::LinkNews {
+                            told,
+                            about: host,
+                            plane,
+                            up,
+                        },
+                    );
+                }
+            }
+            Happening::Stall { host, for_ns } => {
+                let until_ns = self.now_ns + for_ns;
+                let stalled = &mut self.hosts[host];
+                stalled.stalled_until_ns = until_ns;
+                stalled.stall = Some(Stall {
+                    from: Instant(self.now_ns),
+                    to: Instant(until_ns),
+                });
+                if stalled.turn_at_ns.take().is_some() {
+                    self.wake(host, until_ns);
+                }
+            }
+            Happening::Vanish { host } => {
+                let gone = &mut self.hosts[host];
+                gone.gone = true;
+                gone.turn_at_ns = None;
+                gone.received.clear();
+            }
+            Happening::Forge {
+                connection,
+                side,
+                forgery,
+            } => return self.forge(connection, side, forgery),
+            Happening::GiveUp { connection, side } => {
+                let host = self.scenario.connections[connection].hosts[side];
+                self.give_up(host, connection, side);
+                self.wake(host, self.now_ns);
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, told: usize, about: usize, plane: u8, up: bool) {
+        let Some(port) = PortNum::new(plane) else { return };
+        let change = |ports: &mut PortSet| if up { ports.insert(port) } else { ports.remove(port) };
+        let host = &mut self.hosts[told];
+        if told == about {
+            change(&mut host.local_up);
+        } else {
+            let known = host.peer_up.entry(about).or_insert(PortSet::first(PortNum::MAX));
+            let before = *known;
+            change(known);
+            let planes = PortSet::first(self.scenario.planes);
+            if known.intersection(planes).is_empty() {
+                // A peer without any port cannot say so (protocol.md §9.3).
+                *known = before;
+            }
+        }
+        self.ports_changed(told);
+        self.wake(told, self.now_ns);
+    }
+
+    fn ready(&mut self, connection: usize, side: usize) -> Result<(), Breach> {
+        let plan = &self.scenario.connections[connection];
+        let host = plan.hosts[side];
+        if self.hosts[host].gone {
+            return Ok(());
+        }
+        let now = Instant(self.now_ns);
+        if let Some(slot) = self.hosts[host]
+            .qps
+            .iter_mut()
+            .find(|slot| (slot.connection, slot.side) == (connection, side))
+            && slot.qp.state() == QpState::Init
+        {
+            let connected = slot.connect(plan, now);
+            connected.map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
+            slot.next_post_ns = self.now_ns;
+            trace!(self.trace, self.now_ns, "c{connection}.{side} is ready");
+        }
+        self.ports_changed(host);
+        self.wake(host, self.now_ns);
+        Ok(())
+    }
+
+    /// Every request of every living host has ended, and nobody owes anything.
+    fn all_ended(&self) -> bool {
+        self.hosts.iter().filter(|host| !host.gone).all(|host| {
+            host.qps.iter().all(|slot| {
+                let flow = &self.flows[slot.connection][slot.side];
+                flow.requestor.posted == flow.messages.len() && slot.work.sends.is_empty()
+            })
+        })
+    }
+
+    /// What has not ended, for the report.
+    fn unfinished(&self) -> String {
+        let mut lines = Vec::new();
+        for (host, slot) in self
+            .hosts
+            .iter()
+            .flat_map(|host| host.qps.iter().map(move |slot| (host, slot)))
+        {
+            let flow = &self.flows[slot.connection][slot.side];
+            if !host.gone && (flow.requestor.posted < flow.messages.len() || !slot.work.sends.is_empty()) {
+                lines.push(format!(
+                    "{} in {:?}: {} of {} messages posted, {} outstanding, {} of {} packets sent, cack {}, unack {}",
+                    flow.name,
+                    slot.qp.state(),
+                    flow.requestor.posted,
+                    flow.messages.len(),
+                    slot.work.sends.len(),
+                    flow.requestor.sent,
+                    flow.packets.len(),
+                    flow.responder.cack,
+                    flow.requestor.unack,
+                ));
+            }
+        }
+        format!("not ended: {}", lines.join("; "))
+    }
+
+    /// What must hold when nothing happens any more.
+    fn judge_end(&mut self) -> Result<(), Breach> {
+        if !self.all_ended() {
+            return Err(Breach(
+                Oracle::Liveness,
+                format!("nothing happens any more; {}", self.unfinished()),
+            ));
+        }
+        for index in 0..self.hosts.len() {
+            self.judge_memory(index)?;
+            let host = &self.hosts[index];
+            for qpcc in host.qpccs.iter().filter(|_| !host.gone) {
+                let (packets, bytes) = (qpcc.inflight_packets(), qpcc.inflight_bytes());
+                if (packets, bytes) != (0, 0) {
+                    return Err(Breach(
+                        Oracle::Inflight,
+                        format!("h{index}: {packets} packets, {bytes} bytes remain"),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_memory(&self, index: usize) -> Result<(), Breach> {
+        let connections = self.scenario.connections.iter().zip(&self.flows);
+        let arriving = connections
+            .flat_map(|(plan, flows)| {
+                flows
+                    .iter()
+                    .enumerate()
+                    .filter(move |(side, _)| plan.hosts[1 - side] == index)
+            })
+            .map(|(_, flow)| flow);
+        let written = arriving.flat_map(|flow| {
+            (0..flow.packets.len())
+                .filter(|at| flow.responder.has(*at))
+                .map(move |at| {
+                    let packet = flow.packets[at];
+                    (
+                        flow.messages[packet.message].va + u64::from(packet.offset),
+                        flow.packet_data(at),
+                    )
+                })
+        });
+        let written = written.filter(|(_, bytes)| !bytes.is_empty());
+        match self.hosts[index].memory.first_difference(written) {
+            None => Ok(()),
+            Some(va) => Err(Breach(
+                Oracle::Memory,
+                format!("h{index}: byte at {va:#x} is not what it should be"),
+            )),
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        self.count_events();
+        Outcome {
+            coverage: self.coverage,
+            ended_ns: self.now_ns,
+            packets: self.sent,
+            turns: self.turns,
+            sabotaged: self.saboteur.struck,
+        }
+    }
+
+    /// Memory of a host, for tests.
+    pub fn memory(&self, host: usize) -> &HostMemory {
+        &self.hosts[host].memory
+    }
+}
+
+fn note_planned_faults(scenario: &Scenario, coverage: &mut Coverage) {
+    use crate::scenario::Class;
+    match scenario.class {
+        Class::Survivable | Class::Partition => {}
+        Class::PeerVanishes => coverage.fault(FaultTag::PeerVanishes),
+        Class::TooFewReceives => coverage.fault(FaultTag::TooFewReceives),
+        Class::BadAccess => coverage.fault(FaultTag::BadAccess),
+        Class::TooManyImmediates => coverage.fault(FaultTag::TooManyImmediates),
+        Class::LocalError => coverage.fault(FaultTag::LocalError),
+    }
+    let downs: Vec<usize> = (scenario.happenings.iter())
+        .filter_map(|(_, happening)| match happening {
+            Happening::Link { host, up: false, .. } => Some(*host),
+            _ => None,
+        })
+        .collect();
+    if !downs.is_empty() {
+        coverage.fault(FaultTag::PortDown);
+        let all = (0..scenario.hosts.len())
+            .any(|host| downs.iter().filter(|down| **down == host).count() >= scenario.planes.into());
+        if all {
+            coverage.fault(FaultTag::AllPortsDown);
+        }
+    }
+    if scenario
+        .happenings
+        .iter()
+        .any(|(_, happening)| matches!(happening, Happening::Stall { .. }))
+    {
+        coverage.fault(FaultTag::Stall);
+    }
+    if scenario
+        .happenings
+        .iter()
+        .any(|(_, happening)| matches!(happening, Happening::Forge { .. }))
+    {
+        coverage.fault(FaultTag::Forgery);
+    }
+    for connection in &scenario.connections {
+        for side in 0..2 {
+            let packets: u32 = connection.flows[side]
+                .messages
+                .iter()
+                .map(|m| m.packets(connection.pmtu.bytes() as u32))
+                .sum();
+            if connection.psn[side] + packets > 1 << 24 {
+                coverage.fault(FaultTag::PsnWrap);
+            }
+        }
+    }
+}
