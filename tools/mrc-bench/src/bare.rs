@@ -25,12 +25,12 @@ const ACK_EVERY: u32 = 16;
 /// Frames per kick.
 const BATCH: u32 = 32;
 /// Memory of the application on either side, used round and round: as large as the messages it is compared with.
-const REGION: usize = 1 << 20;
+pub(crate) const REGION: usize = 1 << 20;
 /// A window that does not move for so long has lost frames.
 const STALL: Duration = Duration::from_millis(20);
 /// Time before the measurement starts.
-const WARM_UP: Duration = Duration::from_millis(100);
-const PORT: &str = "p1";
+pub(crate) const WARM_UP: Duration = Duration::from_millis(100);
+pub(crate) const PORT: &str = "p1";
 
 /// What the loops do beside moving frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -205,7 +205,7 @@ struct Shared {
 }
 
 /// The loops of both sides have a core each where there are two; that is what the comparison is about.
-fn pin(side: usize) {
+pub(crate) fn pin(side: usize) {
     let mut cores = CpuSet::new();
     let count = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     // Failing to pin only makes the figures less steady.

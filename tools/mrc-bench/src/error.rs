@@ -37,6 +37,32 @@ pub(crate) enum BenchError {
         /// How long it ran.
         seconds: f64,
     },
+    /// Something of the library.
+    #[error(transparent)]
+    Verbs(#[from] mrc_verbs::Error),
+    /// The two ends do not understand each other.
+    #[error(transparent)]
+    Incompatible(#[from] mrc_verbs::Incompatible),
+    /// The link does not hold the PMTU.
+    #[error("PMTU {pmtu}: the link carries {active} at most, raise its MTU")]
+    Pmtu {
+        /// Wanted.
+        pmtu: u32,
+        /// Largest.
+        active: u32,
+    },
+    /// No connection was made for it.
+    #[error("there is no connection with PMTU {pmtu}")]
+    NoConnection {
+        /// Wanted.
+        pmtu: u32,
+    },
+    /// A write failed.
+    #[error("a write failed: {status}")]
+    Write {
+        /// How.
+        status: mrc_verbs::WcStatus,
+    },
     /// Something of the operating system failed in a loop.
     #[error("{what}: {source}")]
     Io {

@@ -6,6 +6,8 @@
 mod bare;
 mod error;
 mod frame;
+mod ours;
+mod ratio;
 mod report;
 mod xsk;
 
@@ -46,6 +48,18 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// The engine beside the bare loops: goodput of large writes, rate of small ones
+    Ratio {
+        /// How long each measurement lasts
+        #[arg(long, default_value_t = 1.0)]
+        seconds: f64,
+        /// How many rounds; medians are printed
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// One JSON array instead of the table
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -65,6 +79,7 @@ fn main() -> ExitCode {
             };
             bare_rounds(frame, seconds, rounds, mtu, &modes, json)
         }
+        Command::Ratio { seconds, rounds, json } => ratio_rounds(seconds, rounds, json),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -99,6 +114,16 @@ fn bare_rounds(
         println!("{}", report::json(&rows));
     } else {
         print!("{}", report::bare_table(frame, mtu, rounds, &rows));
+    }
+    Ok(())
+}
+
+fn ratio_rounds(seconds: f64, rounds: usize, json: bool) -> Result<(), BenchError> {
+    let rows = ratio::run(rounds, seconds, |round| eprintln!("round {} of {rounds}", round + 1))?;
+    if json {
+        println!("{}", report::json(&rows));
+    } else {
+        print!("{}", report::ratio_table(rounds, &rows));
     }
     Ok(())
 }

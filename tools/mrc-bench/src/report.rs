@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::bare::{Mode, Speed};
 use crate::frame::WRITE_OVERHEAD;
+use crate::ratio::Row;
 
 /// The middle of some measurements, and how far they spread.
 #[expect(clippy::struct_field_names, reason = "the value and the type are the same thing")]
@@ -93,6 +94,32 @@ pub(crate) fn bare_table(frame: usize, mtu: u32, rounds: usize, rows: &[BareRow]
             row.mpps.median,
             row.lost_per_mille.median,
             row.mpps.spread_percent()
+        );
+    }
+    text
+}
+
+/// The table of the comparison.
+pub(crate) fn ratio_table(rounds: usize, rows: &[Row]) -> String {
+    let mut text = format!("one plane, one queue pair, a core a host; {rounds} interleaved rounds, medians\n");
+    text.push_str("message   PMTU  frame |    ours    bare    fair  Gb/s |    ours    bare    fair  Mpps | of bare of fair spread\n");
+    for row in rows {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{:>7} {:>6} {:>6} | {:>7.3} {:>7.3} {:>7.3}       | {:>7.3} {:>7.3} {:>7.3}       | {:>5.0} % {:>5.0} % {:>4.0} %",
+            row.message_bytes,
+            row.pmtu,
+            row.frame_bytes,
+            row.ours_gbps,
+            row.bare_gbps,
+            row.fair_gbps,
+            row.ours_mpps.median,
+            row.bare_mpps.median,
+            row.fair_mpps.median,
+            row.to_bare.median * 100.0,
+            row.to_fair.median * 100.0,
+            row.to_bare.spread_percent()
         );
     }
     text
