@@ -1,12 +1,10 @@
 //! From values to a frame in the caller's buffer, data and ICRC in one pass.
 
+use crate::icrc::Icrc;
 use crate::{
-    Aeth, Bth, CcState, Ecn, Eeth, Erth, Ev, EvLayout, Headers, ICRC_LEN, Icrc, ImmDt, L3Template, Meth, Neth, Opcode,
+    Aeth, Bth, CcState, Ecn, Eeth, Erth, Ev, EvLayout, Headers, ICRC_LEN, ImmDt, L3Template, Meth, Neth, Opcode,
     Payload, Peth, Reth, Seth, Tseth, UdpHeader,
 };
-
-/// Longest run of headers behind the BTH.
-const MAX_MRC_HEADERS: usize = Seth::LEN + CcState::LEN;
 
 /// One packet to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +74,9 @@ const fn pad_len(payload_len: usize) -> usize {
 /// Bytes of the whole frame, without FCS.
 #[inline]
 pub const fn frame_len(template: &L3Template, headers: &Headers, payload_len: usize) -> usize {
-    headers_len(template, headers) + payload_len + pad_len(payload_len) + ICRC_LEN
+    headers_len(template, headers)
+        .saturating_add(payload_len)
+        .saturating_add(pad_len(payload_len) + ICRC_LEN)
 }
 
 /// Bytes before the data.
@@ -326,5 +326,3 @@ fn room<'r>(head: &'r mut [u8], tail: &'r mut [u8], at: usize, len: usize) -> &'
     let end = buffer.len().min(at + len);
     &mut buffer[at..end]
 }
-
-const _: () = assert!(MAX_MRC_HEADERS <= Eeth::LEN, "Icrc::begin takes all headers at once");

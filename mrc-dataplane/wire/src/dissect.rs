@@ -1,10 +1,10 @@
 //! A frame layer by layer as far as its bytes go, for tools that show packets: also what [`crate::parse`] rejects.
 
-use crate::icrc::IpKind;
+use crate::icrc::{Icrc, IpKind};
 use crate::parse::headers_len;
 use crate::{
-    Aeth, Bth, CcState, Eeth, Erth, EthernetHeader, Frame, ICRC_LEN, Icrc, ImmDt, Ipv4Header, Ipv6Header, Meth, Neth,
-    Opcode, Payload, Peth, Reth, Seth, SrhHeader, Tseth, UdpHeader, VlanTag, ether_type, next_header,
+    Aeth, Bth, CcState, Eeth, Erth, EthernetHeader, Frame, ICRC_LEN, ImmDt, Ipv4Header, Ipv6Header, Meth, Neth, Opcode,
+    Payload, Peth, Reth, Seth, SrhHeader, Tseth, UdpHeader, VlanTag, ether_type, next_header,
 };
 
 /// One layer as it stands in the frame. Its header type has `parse` for the fields, and `ignored` for those that a

@@ -2,17 +2,18 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
+use crate::packet::MAX_HEADERS_LEN;
 use crate::{Bth, ICRC_LEN, Ipv4Header, Ipv6Header, Payload, UdpHeader};
 
 /// Longest run of bytes that [`Icrc::begin`] takes at once: IPv6, UDP, BTH and the longest MRC headers.
-const MAX_HEADERS: usize = Ipv6Header::LEN + UdpHeader::LEN + Bth::LEN + 36;
+const MAX_HEADERS: usize = Ipv6Header::LEN + UdpHeader::LEN + Bth::LEN + MAX_HEADERS_LEN;
 
 /// A running ICRC.
 ///
 /// The state lives in the value (about 300 bytes, no heap): start it from the headers, feed it the data in any number
 /// of pieces, take the four bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Icrc(Digest);
+pub(crate) struct Icrc(Digest);
 
 /// Which IP header the calculation starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,24 +73,13 @@ impl Icrc {
 
     /// The next bytes of the packet.
     #[inline]
-    pub fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
-    }
-
-    /// Copies `src` to `dst` and takes it into the CRC. The CRC reads the copy, so that it fits what is sent even if an
-    /// application changes the source meanwhile.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[inline]
-    pub fn copy(&mut self, src: &[u8], dst: &mut [u8]) {
-        dst.copy_from_slice(src);
-        self.0.update(dst);
     }
 
     /// The four bytes that end the packet, in the order in which they are sent.
     #[inline]
-    pub fn finish(&self) -> [u8; ICRC_LEN] {
+    pub(crate) fn finish(&self) -> [u8; ICRC_LEN] {
         (self.0.finalize() as u32).to_le_bytes()
     }
 }

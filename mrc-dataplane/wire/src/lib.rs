@@ -75,7 +75,6 @@ pub use headers::{
     NackReason, Neth, PathVerdict, Peth, PethIgnored, Reth, Seth, SrhHeader, Syndrome, Tseth, TsethIgnored, TypeNxt,
     UdpHeader, VlanTag, ether_type, next_header,
 };
-pub use icrc::Icrc;
 pub use num::{Ev, PortNum, PortSet, Psn, Qpn, Tick};
 pub use opcode::Opcode;
 pub use overhead::{Encap, Pmtu};

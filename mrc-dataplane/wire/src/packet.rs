@@ -65,6 +65,10 @@ pub(crate) const fn write_headers_len(ts: bool, imm: bool) -> usize {
     Meth::LEN + Reth::LEN + if ts { Tseth::LEN } else { 0 } + if imm { ImmDt::LEN } else { 0 }
 }
 
+/// Bytes behind the BTH at most: an endpoint response, or a SACK with its CC_STATE.
+pub(crate) const MAX_HEADERS_LEN: usize = Eeth::LEN;
+const _: () = assert!(Seth::LEN + CcState::LEN <= MAX_HEADERS_LEN && write_headers_len(true, true) <= MAX_HEADERS_LEN);
+
 /// Did the packet arrive as it was sent?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Condition {

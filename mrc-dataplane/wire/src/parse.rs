@@ -2,11 +2,12 @@
 //! of step 7 only what needs none is checked here: queue pair 2 and endpoint operations belong together.
 
 use crate::headers::Ipv4Header;
+use crate::icrc::Icrc;
 use crate::network::{Ip, Network};
 use crate::packet::write_headers_len;
 use crate::{
-    Aeth, Bth, CcState, Condition, DropReason, Dscps, Eeth, Erth, EvLayout, Frame, Headers, ICRC_LEN, Icrc, ImmDt,
-    Meth, Neth, NotMrc, Opcode, Packet, Payload, Peth, Qpn, Reject, Reth, Seth, Syndrome, Tseth, UdpHeader,
+    Aeth, Bth, CcState, Condition, DropReason, Dscps, Eeth, Erth, EvLayout, Frame, Headers, ICRC_LEN, ImmDt, Meth,
+    Neth, NotMrc, Opcode, Packet, Payload, Peth, Qpn, Reject, Reth, Seth, Syndrome, Tseth, UdpHeader,
 };
 
 /// What a receiver must know to recognise its packets.

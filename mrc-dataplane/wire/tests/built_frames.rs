@@ -292,6 +292,14 @@ fn buffers_that_are_too_small_are_refused_before_anything_is_sealed() {
             Err(BuildError::Room { needed: len, room })
         );
     }
+    let huge = seal(&mut [0; 512], &template, &outgoing.headers, usize::MAX);
+    assert_eq!(
+        huge,
+        Err(BuildError::Room {
+            needed: usize::MAX,
+            room: 512
+        })
+    );
     // Headers do not straddle, whatever the second buffer offers.
     let (mut head, mut tail) = ([0; 60], [0; 400]);
     let error = FrameWriter::start(&mut head, &mut tail, &template, &outgoing).err();
