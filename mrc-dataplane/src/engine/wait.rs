@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crossbeam::channel::Receiver;
 use mrc_protocol::Instant;
@@ -64,10 +65,11 @@ pub(super) fn run(shared: &Shared, fds: &[OwnedFd], patience: Patience, woken: i
     let mut idle_since = shared.clock.now();
     while !shared.stop.load(Ordering::Acquire) {
         let now = shared.clock.now();
-        // An application that polls does the work itself; two would fight for the core. If it stops, we take over.
+        // An application that polls does the work itself; two would fight for the core. If it stops, we take over. It hears its
+        // own bells, so this sleep is a plain one.
         let inline_at = Instant::from_ns(shared.inline_at.load(Ordering::Relaxed));
         if inline_at > Instant::ZERO && now.since(inline_at) < patience.yield_ns {
-            sleep(shared, &[], now + patience.yield_ns, now);
+            std::thread::sleep(Duration::from_nanos(patience.yield_ns));
             continue;
         }
         let pass = shared.lock().pass();
@@ -114,7 +116,7 @@ fn sleep(shared: &Shared, fds: &[OwnedFd], until: Instant, now: Instant) {
         for (entry, fd) in polled[1..].iter_mut().zip(fds) {
             *entry = PollFd::new(fd.as_fd(), PollFlags::POLLIN);
         }
-        let timeout = TimeSpec::from_duration(std::time::Duration::from_nanos(until.since(now)));
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(until.since(now)));
         // An interrupted sleep is a short one.
         let _ = ppoll(&mut polled[..=count], Some(timeout), None);
     }

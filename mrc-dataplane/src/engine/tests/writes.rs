@@ -2,6 +2,7 @@
 
 use mrc_wire::Pmtu;
 
+use super::super::start::{Plumbing, launch};
 use super::*;
 use crate::port::Fate;
 
@@ -310,7 +311,7 @@ fn many_queue_pairs_share_the_window_to_one_peer() {
 fn an_application_that_polls_can_run_both_engines_itself() {
     // Engine threads that never look by themselves while somebody else runs them.
     let config = EngineConfig {
-        yield_ns: 1_000_000_000,
+        yield_ns: 100_000_000,
         ..EngineConfig::default()
     };
     let mut rig = Rig::new(&Choice {
@@ -328,4 +329,51 @@ fn an_application_that_polls_can_run_both_engines_itself() {
     });
     assert_eq!(done.status, 0);
     assert!(rig.b.memory.read(0, bytes.len()) == bytes);
+}
+
+/// Two threads a side, each with a port of its own for the one plane; what is sent on a thread's port arrives at the other
+/// side's thread of the same number, wherever the queue pair lives.
+#[test]
+fn frames_for_a_queue_pair_of_another_thread_are_handed_over() {
+    let choice = Choice::default();
+    let config = EngineConfig {
+        threads: 2,
+        ..EngineConfig::default()
+    };
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let port = PortNum::new(1).unwrap();
+    for _ in 0..2 {
+        let (a, b, _link) = MemoryPort::pair(port, MemoryPortConfig::default()).unwrap();
+        left.push(vec![Box::new(a) as Box<dyn Port>]);
+        right.push(vec![Box::new(b) as Box<dyn Port>]);
+    }
+    let [mut a, mut b] = [(1, left), (2, right)].map(|(number, ports)| {
+        let config = EngineConfig {
+            address_v4: Some([10, 0, 0, number].into()),
+            ..config.clone()
+        };
+        let next_hops = Arc::new(FixedNextHops::one_peer_each([(port, [2; 6])]));
+        let plumbing = Plumbing {
+            ports,
+            next_hops,
+            news: None,
+        };
+        End::new(launch(config, plumbing).unwrap(), &choice)
+    });
+    // The first queue pair of an engine lives on thread 0, the second on thread 1.
+    let (qpn, rings) = create_qp(&b.engine, CreateQp::new(b.pd, b.cq, b.cq, 64));
+    assert_eq!((a.qpn.get() & 1, b.qpn.get() & 1, qpn.get() & 1), (0, 0, 1));
+    (b.qpn, b.rings) = (qpn, rings);
+    connect(&a, &b, &choice);
+    connect(&b, &a, &choice);
+    let bytes = pattern(7, choice.memory);
+    a.memory.write(0, &bytes);
+    let (to_a, to_b) = (a.target(), b.target());
+    a.write(1, &to_b, 0, choice.memory);
+    assert_eq!(a.completion().status, 0);
+    assert!(b.memory.read(0, choice.memory) == bytes);
+    b.write(2, &to_a, 0, 100_000);
+    assert_eq!(b.completion().status, 0);
+    let counters = b.engine.counters();
+    assert!(counters.handovers > 256, "{counters:?}");
 }
