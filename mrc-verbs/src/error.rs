@@ -1,5 +1,7 @@
 //! One error for the crate's face. Every message is one line that names the thing, the limit and the remedy.
 
+use mrc_dataplane::engine::{CommandError, EngineError};
+
 use crate::connection::Incompatible;
 use crate::qp::QpState;
 
@@ -141,7 +143,13 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The context was closed while a call waited on it.
+    /// The engine could not be started.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The engine refused a command.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The engine broke off.
     #[error("the engine has ended: open the device again")]
     Closed,
 }
@@ -154,8 +162,14 @@ impl Error {
             Error::QueueFull { .. } | Error::Memory { .. } => libc::ENOMEM,
             Error::CqOverrun { .. } => libc::EIO,
             Error::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-            Error::Closed => libc::ENODEV,
-            Error::Invalid { .. }
+            Error::Closed | Error::Command(CommandError::Stopped) => libc::ENODEV,
+            Error::Command(CommandError::Busy { .. }) => libc::EBUSY,
+            Error::Command(CommandError::Limit { .. }) => libc::ENOMEM,
+            Error::Command(CommandError::Os { .. }) => libc::EIO,
+            Error::Engine(EngineError::Os { error, .. }) => error.raw_os_error().unwrap_or(libc::EIO),
+            Error::Engine(_) => libc::ENODEV,
+            Error::Command(_)
+            | Error::Invalid { .. }
             | Error::Transition { .. }
             | Error::CurrentState { .. }
             | Error::AttributeState { .. }

@@ -1,5 +1,13 @@
 //! Queue pairs.
 
 mod attr;
+mod connect;
+mod pair;
+mod send;
 
 pub use attr::{AddressVector, QpAttr, QpAttrInForce, QpCapabilities, QpState, RetryCount};
+pub use connect::QpConfig;
+pub use pair::{PostListError, QpInit, QpQuery, QpSizes, QueuePair};
+pub use send::{RawPiece, RawSendRequest, SendRequest};
+
+pub(crate) use send::{MAX_PIECES, SendQueue};

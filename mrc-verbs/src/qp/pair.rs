@@ -1,0 +1,602 @@
+//! A queue pair: creation, states, posting, end.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mrc_dataplane::engine::{CreateQp, PathInfo, QpChange};
+use mrc_dataplane::ring::{Doorbell, RecvEntry, RecvProducer};
+use mrc_protocol::{InitAttr, ModifyAttr, PeerCaps, QpStats, RetryAttr, RtrAttr, RtsAttr, Tuning};
+use mrc_wire::{Pmtu, Psn, Qpn};
+
+use crate::access::Access;
+use crate::context::ContextInner;
+use crate::cq::{CompletionQueue, CqInner};
+use crate::error::{Error, Result};
+use crate::pd::{PdInner, ProtectionDomain};
+
+use super::attr::{AttrLimits, QpAttr, QpAttrInForce, QpCapabilities, QpState, plan};
+use super::send::{Posted, RawSendRequest, SendQueue, SendRequest};
+
+/// Sizes of a queue pair; see [`QpInit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpSizes {
+    /// Sends outstanding.
+    pub max_send_wr: u32,
+    /// Receives outstanding.
+    pub max_recv_wr: u32,
+    /// Local pieces of one write.
+    pub max_send_sge: u32,
+    /// Bytes of inline data.
+    pub max_inline: u32,
+    /// Largest window, as requestor and as responder, unit 128 packets. Memory is allocated for it at creation.
+    pub max_mpr: u8,
+    /// Most writes with immediate in flight, as requestor and as responder.
+    pub max_wimm: u16,
+}
+
+impl Default for QpSizes {
+    fn default() -> Self {
+        QpSizes {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_inline: 64,
+            max_mpr: 8,
+            max_wimm: 128,
+        }
+    }
+}
+
+/// What a queue pair is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit<'a> {
+    /// Where sends complete.
+    pub send_cq: &'a CompletionQueue,
+    /// Where receives complete; may be the same.
+    pub recv_cq: &'a CompletionQueue,
+    /// Sizes.
+    pub sizes: QpSizes,
+    /// Every send makes a completion, as if signaled.
+    pub signal_all: bool,
+}
+
+impl<'a> QpInit<'a> {
+    /// Default sizes, both queues completing into `cq`.
+    pub fn new(cq: &'a CompletionQueue) -> QpInit<'a> {
+        QpInit {
+            send_cq: cq,
+            recv_cq: cq,
+            sizes: QpSizes::default(),
+            signal_all: false,
+        }
+    }
+}
+
+/// A queue pair: a connection to one queue pair of a peer, with a send and a receive queue.
+///
+/// Posting is serialised inside; share it between threads by reference or in an `Arc`. Dropping it destroys it: work that
+/// is outstanding vanishes, acknowledgements that are owed go out first.
+pub struct QueuePair {
+    context: Arc<ContextInner>,
+    pd: Arc<PdInner>,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+    qpn: Qpn,
+    sizes: QpSizes,
+    limits: AttrLimits,
+    send: Arc<SendQueue>,
+    recv: Mutex<RecvProducer>,
+    doorbell: Doorbell,
+    control: Mutex<Control>,
+    /// State as far as posting is concerned: a failure on its own is not seen here, and need not be, since the engine flushes.
+    posting: AtomicU8,
+    /// Writes with immediate that may be in flight; 0 forbids them.
+    max_wimm: AtomicU32,
+}
+
+struct Control {
+    attrs: QpAttrInForce,
+    /// First PSN that is offered to the peer.
+    psn: u32,
+}
+
+/// Answer to [`QueuePair::query`].
+#[derive(Clone, Debug)]
+pub struct QpQuery {
+    /// Present state; ERR also after a failure on its own.
+    pub state: QpState,
+    /// Attributes in force.
+    pub attrs: QpAttrInForce,
+    /// Sizes.
+    pub sizes: QpSizes,
+    /// What the protocol has counted.
+    pub stats: QpStats,
+    /// Why nothing can be sent on a port, per port (from 1) that has a reason.
+    pub unreachable: Vec<(u8, String)>,
+}
+
+/// A list was posted up to a request that was refused.
+#[derive(Debug, thiserror::Error)]
+#[error("request {index} of the list: {error}")]
+pub struct PostListError {
+    /// Which one; those before it are posted.
+    pub index: usize,
+    /// Why.
+    #[source]
+    pub error: Error,
+}
+
+impl QueuePair {
+    pub(crate) fn create(context: &Arc<ContextInner>, pd: &ProtectionDomain, init: &QpInit<'_>) -> Result<QueuePair> {
+        let device = context.device();
+        if !Arc::ptr_eq(pd.inner().device(), device) {
+            return Err(Error::Foreign {
+                what: "protection domain",
+                scope: "device",
+            });
+        }
+        for cq in [init.send_cq, init.recv_cq] {
+            if !Arc::ptr_eq(cq.inner().context(), context) {
+                return Err(Error::Foreign {
+                    what: "completion queue",
+                    scope: "context",
+                });
+            }
+        }
+        let sizes = checked(init.sizes, context)?;
+        let (send_cq, recv_cq) = (Arc::clone(init.send_cq.inner()), Arc::clone(init.recv_cq.inner()));
+        let (qpn, rings) = device.create_qp(CreateQp {
+            sq_depth: sizes.max_send_wr,
+            rq_depth: sizes.max_recv_wr,
+            max_sge: sizes.max_send_sge,
+            max_inline: sizes.max_inline,
+            max_mpr: sizes.max_mpr,
+            max_wimm: sizes.max_wimm.max(1),
+            sq_sig_all: init.signal_all,
+            path: None,
+            tuning: Tuning::default(),
+            ..CreateQp::new(pd.inner().id(), send_cq.engine_id(), recv_cq.engine_id(), 1)
+        })?;
+        let limits = AttrLimits {
+            max_mpr: sizes.max_mpr,
+            max_wimm: sizes.max_wimm,
+            max_wimm_dest: sizes.max_wimm,
+            active_pmtu: device.active_pmtu(),
+            dynamic_mpr: device.limits().capabilities.dynamic_mpr,
+        };
+        let send = Arc::new(SendQueue::new(rings.send, init.signal_all, device.limits().max_message));
+        send_cq.add_sender(qpn.get(), &send);
+        device.router().add_qp(qpn.get(), context.events());
+        let attrs = QpAttrInForce::defaults(&limits);
+        Ok(QueuePair {
+            context: Arc::clone(context),
+            pd: Arc::clone(pd.inner()),
+            send_cq,
+            recv_cq,
+            qpn,
+            sizes,
+            limits,
+            send,
+            recv: Mutex::new(rings.recv),
+            doorbell: rings.doorbell,
+            max_wimm: AtomicU32::new(attrs.max_wimm.into()),
+            control: Mutex::new(Control {
+                attrs,
+                psn: random_psn(),
+            }),
+            posting: AtomicU8::new(QpState::Reset as u8),
+        })
+    }
+
+    /// Its number, the same in every state.
+    pub fn qpn(&self) -> u32 {
+        self.qpn.get()
+    }
+
+    /// Sizes as created.
+    pub fn sizes(&self) -> QpSizes {
+        self.sizes
+    }
+
+    /// State, attributes and statistics.
+    ///
+    /// # Errors
+    /// [`Error::Command`] when the engine has stopped.
+    pub fn query(&self) -> Result<QpQuery> {
+        let control = self.control();
+        let info = self.context.device().query_qp(self.qpn)?;
+        Ok(QpQuery {
+            state: state_of(info.state),
+            attrs: control.attrs.clone(),
+            sizes: self.sizes,
+            stats: info.stats.clone(),
+            unreachable: info
+                .unreachable
+                .into_iter()
+                .map(|(port, why)| (port.get(), why))
+                .collect(),
+        })
+    }
+
+    /// Its paths, what is thought of each, and why.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn paths(&self) -> Result<Vec<PathInfo>> {
+        self.context.device().query_paths(self.qpn)
+    }
+
+    /// Present state.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub fn state(&self) -> Result<QpState> {
+        Ok(state_of(self.context.device().query_qp(self.qpn)?.state))
+    }
+
+    /// Changes state or attributes; see [`QpAttr`] for what goes when. On failure nothing has changed.
+    ///
+    /// Going to RESET drops what is posted, and completions that nobody has taken. Going to ERR flushes what is posted.
+    ///
+    /// # Errors
+    /// [`Error::Transition`], [`Error::AttributeState`], [`Error::MissingAttribute`], [`Error::Invalid`],
+    /// [`Error::CurrentState`]; [`Error::Command`] for what only the engine knows, such as an address that is not ours.
+    pub fn modify(&self, attr: &QpAttr) -> Result<()> {
+        let mut control = self.control();
+        self.modify_locked(&mut control, attr)
+    }
+
+    fn modify_locked(&self, control: &mut Control, attr: &QpAttr) -> Result<()> {
+        let device = self.context.device();
+        let from = state_of(device.query_qp(self.qpn)?.state);
+        let limits = AttrLimits {
+            active_pmtu: device.active_pmtu(),
+            ..self.limits
+        };
+        let (to, next) = plan(from, &control.attrs, &limits, attr)?;
+        if to == QpState::Reset {
+            self.reset()?;
+            control.psn = random_psn();
+        } else if let Some(change) = self.change(from, to, &control.attrs, &next)? {
+            device.modify_qp(self.qpn, change)?;
+            self.posting.store(to as u8, Ordering::Release);
+        }
+        self.max_wimm.store(next.max_wimm.into(), Ordering::Release);
+        control.attrs = next;
+        Ok(())
+    }
+
+    /// The command for a transition that is legal; `None` if the engine need not know.
+    fn change(
+        &self,
+        from: QpState,
+        to: QpState,
+        now: &QpAttrInForce,
+        next: &QpAttrInForce,
+    ) -> Result<Option<QpChange>> {
+        let remote_write = next.access.contains(Access::REMOTE_WRITE);
+        let retry = RetryAttr {
+            timeout: next.timeout,
+            linear_cnt: next.retry.linear,
+            exp_cnt: next.retry.exponential,
+        };
+        if from == to {
+            let changed = next.access != now.access || next.timeout != now.timeout || next.retry != now.retry;
+            let adjust = ModifyAttr {
+                remote_write: (from != QpState::Err).then_some(remote_write),
+                retry: (from == QpState::Rts).then_some(retry),
+            };
+            return Ok((changed && !matches!(from, QpState::Reset | QpState::Err)).then_some(QpChange::Adjust(adjust)));
+        }
+        Ok(Some(match to {
+            QpState::Reset => QpChange::ToReset,
+            QpState::Err => QpChange::ToErr,
+            QpState::Init => QpChange::ToInit(InitAttr {
+                p_key: 0xffff,
+                remote_write,
+            }),
+            QpState::Rtr => {
+                let missing = |attribute| Error::MissingAttribute { attribute };
+                let address = next.address.ok_or_else(|| missing("address"))?;
+                let attr = RtrAttr {
+                    dest_qpn: Qpn::new(next.dest_qpn.ok_or_else(|| missing("dest_qpn"))?),
+                    rq_psn: Psn::new(next.rq_psn),
+                    pmtu: Pmtu::from_bytes(next.pmtu as usize).ok_or_else(|| Error::Invalid {
+                        what: "pmtu",
+                        value: next.pmtu.to_string(),
+                        limit: "256, 512, 1024, 2048 or 4096",
+                    })?,
+                    mpr_dest: next.mpr_dest,
+                    max_wimm_dest: next.max_wimm_dest.max(1),
+                    trim_nack: self.context.device().limits().capabilities.trim_nack,
+                    peer: PeerCaps {
+                        trim_nack: !next.capabilities.contains(QpCapabilities::TRIM_NACK_DEST_UNSUPPORTED),
+                    },
+                };
+                QpChange::ToRtr {
+                    attr,
+                    local: address.local.ip(),
+                    remote: address.remote.ip(),
+                }
+            }
+            QpState::Rts => QpChange::ToRts(RtsAttr {
+                sq_psn: Psn::new(next.sq_psn),
+                mpr: next.mpr,
+                max_wimm: next.max_wimm.max(1),
+                retry,
+            }),
+        }))
+    }
+
+    /// To RESET: nothing that was posted or completed before is seen afterwards.
+    fn reset(&self) -> Result<()> {
+        let mut posted = self.send.lock();
+        let _recv = self.recv_queue();
+        self.context.device().modify_qp(self.qpn, QpChange::ToReset)?;
+        self.posting.store(QpState::Reset as u8, Ordering::Release);
+        self.send_cq.discard(self.qpn());
+        self.recv_cq.discard(self.qpn());
+        self.send.forget(&mut posted);
+        Ok(())
+    }
+
+    /// The first PSN that this side offers to a peer; random, drawn anew by RESET.
+    pub(crate) fn offered_psn(&self) -> u32 {
+        self.control().psn
+    }
+
+    pub(crate) fn context(&self) -> &Arc<ContextInner> {
+        &self.context
+    }
+
+    pub(crate) fn attr_limits(&self) -> &AttrLimits {
+        &self.limits
+    }
+
+    /// Posts a write.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; [`Error::PostState`] outside RTS and ERR; [`Error::Invalid`] for too many pieces, too much
+    /// inline data or an immediate where `max_wimm` is 0; [`Error::Foreign`] for a region of another protection domain.
+    pub fn post_write(&self, request: &SendRequest<'_>) -> Result<()> {
+        let mut posted = self.send.lock();
+        self.push(&mut posted, request)?;
+        self.ring(posted.publish());
+        Ok(())
+    }
+
+    /// Posts writes in order up to the first that is refused.
+    ///
+    /// # Errors
+    /// Which one was refused, and why as in [`post_write`](Self::post_write); those before it are posted.
+    pub fn post_write_list(&self, requests: &[SendRequest<'_>]) -> Result<(), PostListError> {
+        let mut posted = self.send.lock();
+        let mut outcome = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            outcome = self
+                .push(&mut posted, request)
+                .map_err(|error| PostListError { index, error });
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.ring(posted.publish());
+        outcome
+    }
+
+    /// Posts a write whose pieces are named by address and key.
+    ///
+    /// # Safety
+    /// The regions that the pieces lie in must stay registered until the write has completed for it to succeed; a piece that
+    /// is not registered fails and is not read. The caller answers for data races on the pieces.
+    ///
+    /// # Errors
+    /// As [`post_write`](Self::post_write).
+    #[expect(unsafe_code, reason = "the caller vouches for the memory")]
+    pub unsafe fn post_write_raw(&self, request: &RawSendRequest<'_>) -> Result<()> {
+        let mut posted = self.send.lock();
+        self.may_send(request.imm.is_some())?;
+        self.send.push_raw(&mut posted, request)?;
+        self.ring(posted.publish());
+        Ok(())
+    }
+
+    fn push(&self, posted: &mut Posted, request: &SendRequest<'_>) -> Result<()> {
+        self.may_send(request.has_imm())?;
+        if request.regions().any(|region| !Arc::ptr_eq(region.pd(), &self.pd)) {
+            return Err(Error::Foreign {
+                what: "memory region",
+                scope: "protection domain",
+            });
+        }
+        self.send.push(posted, request)
+    }
+
+    fn may_send(&self, imm: bool) -> Result<()> {
+        let state = self.posting_state();
+        if !matches!(state, QpState::Rts | QpState::Err) {
+            return Err(Error::PostState {
+                what: "write",
+                state,
+                remedy: "bring the queue pair to RTS first (QueuePair::connect)",
+            });
+        }
+        if imm && self.max_wimm.load(Ordering::Acquire) == 0 {
+            return Err(Error::Invalid {
+                what: "write with immediate",
+                value: "posted".into(),
+                limit: "max_wimm of this queue pair is 0; set it on the way to RTS",
+            });
+        }
+        Ok(())
+    }
+
+    /// Posts a receive, which one write with immediate of the peer will consume. It has no memory: data goes where the
+    /// write says.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`]; [`Error::PostState`] in RESET.
+    pub fn post_recv(&self, wr_id: u64) -> Result<()> {
+        self.post_recv_list(&[wr_id]).map_err(|refused| refused.error)
+    }
+
+    /// Posts receives in order up to the first that is refused.
+    ///
+    /// # Errors
+    /// As [`post_recv`](Self::post_recv), with the index.
+    pub fn post_recv_list(&self, wr_ids: &[u64]) -> Result<(), PostListError> {
+        let mut recv = self.recv_queue();
+        let state = self.posting_state();
+        if state == QpState::Reset && !wr_ids.is_empty() {
+            let remedy = "bring the queue pair to INIT first";
+            return Err(PostListError {
+                index: 0,
+                error: Error::PostState {
+                    what: "receive",
+                    state,
+                    remedy,
+                },
+            });
+        }
+        let mut outcome = Ok(());
+        for (index, wr_id) in wr_ids.iter().enumerate() {
+            if let Err(full) = recv.push(RecvEntry { wr_id: *wr_id }) {
+                let error = Error::QueueFull {
+                    queue: "receive",
+                    depth: full.depth,
+                    cap: "max_recv_wr",
+                };
+                outcome = Err(PostListError { index, error });
+                break;
+            }
+        }
+        self.ring(recv.publish());
+        outcome
+    }
+
+    fn ring(&self, is_new: bool) {
+        if is_new {
+            self.doorbell.ring();
+        }
+    }
+
+    fn posting_state(&self) -> QpState {
+        match self.posting.load(Ordering::Acquire) {
+            1 => QpState::Init,
+            2 => QpState::Rtr,
+            3 => QpState::Rts,
+            6 => QpState::Err,
+            _ => QpState::Reset,
+        }
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recv_queue(&self) -> MutexGuard<'_, RecvProducer> {
+        self.recv.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let (device, qpn) = (self.context.device(), self.qpn());
+        device.destroy_qp(self.qpn);
+        device.router().remove_qp(qpn);
+        self.send_cq.discard(qpn);
+        self.recv_cq.discard(qpn);
+        self.send_cq.remove_sender(qpn);
+        self.send.forget(&mut self.send.lock());
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({:#x}, {})", self.qpn(), self.posting_state())
+    }
+}
+
+fn checked(sizes: QpSizes, context: &ContextInner) -> Result<QpSizes> {
+    let device = context.device().limits();
+    let within = |what, value: u64, most: u64, limit| {
+        if value <= most {
+            Ok(())
+        } else {
+            Err(Error::Invalid {
+                what,
+                value: value.to_string(),
+                limit,
+            })
+        }
+    };
+    let most_wr = device.max_qp_wr.into();
+    within(
+        "max_send_wr",
+        sizes.max_send_wr.into(),
+        most_wr,
+        "at most the device's max_qp_wr",
+    )?;
+    within(
+        "max_recv_wr",
+        sizes.max_recv_wr.into(),
+        most_wr,
+        "at most the device's max_qp_wr",
+    )?;
+    let most_sge = device.max_sge.into();
+    within(
+        "max_send_sge",
+        sizes.max_send_sge.into(),
+        most_sge,
+        "at most the device's max_sge",
+    )?;
+    within(
+        "max_inline",
+        sizes.max_inline.into(),
+        device.max_inline.into(),
+        "at most the device's max_inline",
+    )?;
+    within(
+        "max_mpr",
+        sizes.max_mpr.into(),
+        device.max_mpr.into(),
+        "at most the device's max_mpr",
+    )?;
+    within(
+        "max_wimm",
+        sizes.max_wimm.into(),
+        device.max_wimm.into(),
+        "at most the device's max_wimm",
+    )?;
+    if sizes.max_mpr == 0 {
+        return Err(Error::Invalid {
+            what: "max_mpr",
+            value: "0".into(),
+            limit: "at least 1 (128 packets)",
+        });
+    }
+    let at_least_one = |size: u32| size.max(1);
+    Ok(QpSizes {
+        max_send_wr: at_least_one(sizes.max_send_wr),
+        max_recv_wr: at_least_one(sizes.max_recv_wr),
+        ..sizes
+    })
+}
+
+/// A first PSN that a stranger cannot guess (protocol.md §2.1); the hasher's keys come from the operating system.
+fn random_psn() -> u32 {
+    RandomState::new().hash_one(std::time::Instant::now()) as u32 & 0xff_ffff
+}
+
+fn state_of(state: mrc_protocol::QpState) -> QpState {
+    match state {
+        mrc_protocol::QpState::Reset => QpState::Reset,
+        mrc_protocol::QpState::Init => QpState::Init,
+        mrc_protocol::QpState::Rtr => QpState::Rtr,
+        mrc_protocol::QpState::Rts => QpState::Rts,
+        mrc_protocol::QpState::Err => QpState::Err,
+    }
+}

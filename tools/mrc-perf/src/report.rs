@@ -1,0 +1,177 @@
+//! The table and the JSON object.
+
+use mrc_verbs::{Agreement, Snapshot};
+use serde_json::{Value, json};
+
+use crate::cli::{Op, Plan, Test};
+use crate::stats::{Bandwidth, Latency};
+
+const RULE: &str = "---------------------------------------------------------------------------------------";
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Collects and prints results.
+pub(crate) struct Report {
+    json: bool,
+    gbits: bool,
+    head: Value,
+    rows: Vec<Value>,
+}
+
+impl Report {
+    /// Prints the head of the table.
+    pub(crate) fn begin(plan: &Plan, agreed: &Agreement, ports: &[String], json_wanted: bool) -> Report {
+        let (test, op) = (name(plan), if plan.op == Op::Write { "write" } else { "write-imm" });
+        if !json_wanted {
+            println!("{RULE}");
+            println!("                    {test}");
+            println!(" Number of qps   : {:<12} Depth          : {}", plan.qps, plan.depth);
+            println!(
+                " Mtu             : {:<12} Ports          : {}",
+                agreed.pmtu,
+                ports.join(",")
+            );
+            println!(
+                " Data verified   : {:<12} Bidirectional  : {}",
+                on(plan.verify),
+                on(plan.bidirectional)
+            );
+            println!(" GID             : {} -> {}", agreed.local_gid, agreed.peer_gid);
+            println!("{RULE}");
+            println!("{}", header(plan));
+        }
+        let head = json!({
+            "test": if plan.test == Test::Bw { "bw" } else { "lat" },
+            "op": op,
+            "qps": plan.qps,
+            "depth": plan.depth,
+            "pmtu": agreed.pmtu,
+            "ports": ports,
+            "gid": agreed.local_gid.to_string(),
+            "peer_gid": agreed.peer_gid.to_string(),
+            "bidirectional": plan.bidirectional,
+            "verify": plan.verify,
+        });
+        Report {
+            json: json_wanted,
+            gbits: plan.gbits,
+            head,
+            rows: Vec::new(),
+        }
+    }
+
+    /// One size of a bandwidth test: one direction, or both.
+    pub(crate) fn bandwidth(&mut self, size: u64, directions: &[Bandwidth]) {
+        let iterations: u64 = directions.iter().map(|one| one.messages).sum();
+        let average: f64 = directions.iter().map(Bandwidth::msg_per_s).sum();
+        let peak: f64 = directions.iter().map(|one| one.peak_msg_per_s).sum();
+        let elapsed_ns = directions.iter().map(|one| one.elapsed_ns).max().unwrap_or(0);
+        let unit = if self.gbits { 8.0 / 1e9 } else { 1.0 / MIB };
+        if !self.json {
+            println!(
+                " {size:<10} {iterations:<13} {:<18.2} {:<20.2} {:<12.6}",
+                peak * size as f64 * unit,
+                average * size as f64 * unit,
+                average / 1e6
+            );
+        }
+        self.rows.push(json!({
+            "bytes": size,
+            "iterations": iterations,
+            "elapsed_s": elapsed_ns as f64 / 1e9,
+            "bw_peak_mb_s": peak * size as f64 / MIB,
+            "bw_average_mb_s": average * size as f64 / MIB,
+            "bw_average_gbit_s": average * size as f64 * 8.0 / 1e9,
+            "msg_rate_mpps": average / 1e6,
+        }));
+    }
+
+    /// One size of a latency test.
+    pub(crate) fn latency(&mut self, size: u64, latency: &Latency) {
+        let Latency {
+            iterations,
+            min_us,
+            max_us,
+            typical_us,
+            avg_us,
+            stdev_us,
+            p99_us,
+            p999_us,
+        } = *latency;
+        if !self.json {
+            println!(
+                " {size:<8} {iterations:<13} {min_us:<14.2} {max_us:<14.2} {typical_us:<18.2} {avg_us:<14.2} {stdev_us:<16.2} {p99_us:<22.2} {p999_us:<20.2}"
+            );
+        }
+        self.rows.push(json!({
+            "bytes": size,
+            "iterations": iterations,
+            "t_min_us": min_us,
+            "t_max_us": max_us,
+            "t_typical_us": typical_us,
+            "t_avg_us": avg_us,
+            "t_stdev_us": stdev_us,
+            "p99_us": p99_us,
+            "p999_us": p999_us,
+        }));
+    }
+
+    /// The end of the table, or the whole object.
+    pub(crate) fn end(mut self, counters: &Snapshot) {
+        if !self.json {
+            println!("{RULE}");
+            return;
+        }
+        self.head["results"] = Value::Array(self.rows);
+        self.head["engine"] = json!({
+            "retransmissions": counters.retransmissions(),
+            "evs_withdrawn": counters.evs_withdrawn(),
+            "evs_returned": counters.evs_returned(),
+            "tx_packets_by_port": counters.ports.iter().map(|port| port.tx_packets).collect::<Vec<_>>(),
+            "rx_packets_by_port": counters.ports.iter().map(|port| port.rx_packets).collect::<Vec<_>>(),
+            "tx_data_bytes_by_port": counters.ports.iter().map(|port| port.tx_data_bytes).collect::<Vec<_>>(),
+        });
+        println!("{}", self.head);
+    }
+}
+
+fn name(plan: &Plan) -> String {
+    let op = if plan.op == Op::Write {
+        "Write"
+    } else {
+        "Write with Immediate"
+    };
+    match plan.test {
+        Test::Bw if plan.bidirectional => format!("MRC {op} Bidirectional BW Test"),
+        Test::Bw => format!("MRC {op} BW Test"),
+        Test::Lat => format!("MRC {op} Latency Test"),
+    }
+}
+
+fn header(plan: &Plan) -> String {
+    match plan.test {
+        Test::Bw => {
+            let unit = if plan.gbits { "Gb/sec" } else { "MB/sec" };
+            let (peak, average) = (format!("BW peak[{unit}]"), format!("BW average[{unit}]"));
+            format!(
+                " {:<10} {:<13} {peak:<18} {average:<20} {:<12}",
+                "#bytes", "#iterations", "MsgRate[Mpps]"
+            )
+        }
+        Test::Lat => format!(
+            " {:<8} {:<13} {:<14} {:<14} {:<18} {:<14} {:<16} {:<22} {:<20}",
+            "#bytes",
+            "#iterations",
+            "t_min[usec]",
+            "t_max[usec]",
+            "t_typical[usec]",
+            "t_avg[usec]",
+            "t_stdev[usec]",
+            "99% percentile[usec]",
+            "99.9% percentile[usec]"
+        ),
+    }
+}
+
+fn on(is_on: bool) -> &'static str {
+    if is_on { "ON" } else { "OFF" }
+}
