@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use common::{Netns, exchange, mrc_frame, open_port, privileged, spec, try_open, wait_until};
+use mrc_dataplane::netlink::{WatchOptions, Watcher};
 use mrc_dataplane::port::{LinkState, Port, PortOptions, TxResult, open_ports};
 use mrc_ebpf::Passing;
 use nix::sys::signal::{Signal, kill};
@@ -253,6 +254,19 @@ fn a_deleted_interface_ends_the_port_with_an_error() {
         let _ = send(&mut port, &frame);
         port.tx_flush().is_err()
     });
+    drop(port);
+
+    // As the watcher sees it, without anything to send.
+    a.join(&b, "p1", 1, 1500);
+    let watcher = a.run(|| Watcher::start(&[(spec(0).num, "p1".into())], WatchOptions::default()).unwrap());
+    let spec = common::PortSpec {
+        link: watcher.link(spec(0).num).unwrap(),
+        ..spec(1500)
+    };
+    let mut port = a.run(move || open_ports(&[spec], &PortOptions::default()).unwrap().pop().unwrap());
+    b.ip("link del p1");
+    wait_until("the port is lost", || port.tx_flush().is_err());
+    assert!(port.tx_flush().unwrap_err().to_string().contains("p1"));
 }
 
 /// What the kernel says it has dropped on transmission of `p1`.

@@ -119,6 +119,12 @@ impl Port for AfXdpPort {
 
     fn tx_flush(&mut self) -> io::Result<()> {
         self.sender.reclaim();
+        if !self.link.is_present() {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("interface {} was deleted", self.name),
+            ));
+        }
         if !self.link.is_up() {
             // The kernel takes nothing now. Whatever waits in the ring goes out when the link is back, long resent on
             // other ports: as nothing that anybody would read.
