@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mrc_protocol::{PathConfig, Qp, QpCreate, Universe};
@@ -11,7 +13,7 @@ use mrc_wire::{Encap, Pmtu, PortNum, PortSet, Qpn};
 use super::command::{Command, CqId, CreateQp, Outcome, QpChange, QpRings, Reply, Rings};
 use super::config::EngineConfig;
 use super::error::CommandError;
-use super::job::{Answer, Channel, NewQp, Task};
+use super::job::{Answer, NewQp, Task};
 use super::ports::PortFacts;
 use super::threads::Threads;
 use crate::region::{Access, PdId, Region, RegionMemory, random_bytes, random_u32};
@@ -80,7 +82,7 @@ impl Control {
     pub(super) fn execute(
         &mut self,
         command: Command,
-        channel: Channel,
+        channel: Option<&Arc<OwnedFd>>,
         threads: &Threads,
         ports: &[PortFacts],
     ) -> Result<Outcome, CommandError> {
@@ -178,7 +180,12 @@ impl Control {
         Ok(Reply::Region { lkey, rkey }.into())
     }
 
-    fn create_cq(&mut self, depth: u32, channel: Channel, threads: &Threads) -> Result<Outcome, CommandError> {
+    fn create_cq(
+        &mut self,
+        depth: u32,
+        channel: Option<&Arc<OwnedFd>>,
+        threads: &Threads,
+    ) -> Result<Outcome, CommandError> {
         in_range("completion queue depth", depth, 1, MAX_CQE)?;
         // The smallest free number: threads keep completion queues in a dense table.
         let cq = (0..=self.cqs.len() as u32)

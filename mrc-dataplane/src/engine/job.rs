@@ -1,7 +1,6 @@
 //! What commands become for an engine thread, and how it answers.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crossbeam::channel::Sender;
@@ -74,6 +73,3 @@ pub(super) enum Answer {
     Info(Box<QpInfo>),
     Paths(Vec<PathInfo>),
 }
-
-/// The event fd beside [`super::Command::CreateCq`].
-pub(super) type Channel = Option<Arc<OwnedFd>>;

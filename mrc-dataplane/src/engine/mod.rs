@@ -74,7 +74,7 @@ impl Engine {
     /// may share one.
     pub fn command_with(&self, command: Command, channel: Option<Arc<OwnedFd>>) -> Result<Outcome, CommandError> {
         let mut control = self.0.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.execute(command, channel, &self.0.threads, &self.0.facts)
+        control.execute(command, channel.as_ref(), &self.0.threads, &self.0.facts)
     }
 
     /// From now on `sink` gets every event of the engine.

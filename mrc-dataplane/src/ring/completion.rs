@@ -38,7 +38,7 @@ const ARMED_ANY: u32 = 2;
 pub fn completion_queue(
     depth: u32,
     threads: usize,
-    channel: Option<Arc<OwnedFd>>,
+    channel: Option<&Arc<OwnedFd>>,
 ) -> (CompletionConsumer, Vec<CompletionProducer>) {
     let capacity = capacity_for(depth);
     let ring_bytes = (INDEX_BYTES + capacity as usize * ENTRY).next_multiple_of(LINE);
@@ -49,7 +49,7 @@ pub fn completion_queue(
             ring: Producing::new(memory.clone(), base(thread), capacity),
             base: base(thread),
             news: News::default(),
-            channel: channel.clone(),
+            channel: channel.cloned(),
         })
         .collect();
     let rings = (0..threads.max(1))
@@ -271,7 +271,7 @@ mod tests {
 
     fn queue(depth: u32) -> (CompletionConsumer, CompletionProducer, Arc<OwnedFd>) {
         let fd = Arc::new(eventfd().unwrap());
-        let (rx, mut tx) = completion_queue(depth, 1, Some(fd.clone()));
+        let (rx, mut tx) = completion_queue(depth, 1, Some(&fd));
         (rx, tx.remove(0), fd)
     }
 

@@ -136,7 +136,9 @@ mod tests {
     fn every_bell_is_heard_once() {
         let board = Board::new().unwrap();
         let rung = [0, 1, 31, 32, 1023, 1024, BELLS - 1];
-        rung.iter().for_each(|&number| board.ring(number));
+        for &number in &rung {
+            board.ring(number);
+        }
         board.ring(31);
         let mut heard = Vec::new();
         board.take(|number| heard.push(number));

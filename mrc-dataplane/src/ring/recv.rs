@@ -51,12 +51,9 @@ impl RecvProducer {
             return Err(RecvQueueFull { depth: self.depth });
         }
         let index = self.ring.reserve().ok_or(RecvQueueFull { depth: self.depth })?;
+        let at = SLOTS + self.ring.slot(index) as usize * ENTRY;
         // SAFETY: `reserve` gave this slot to the producer, of whom there is one; it is published later.
-        unsafe {
-            self.ring
-                .memory()
-                .store(SLOTS + self.ring.slot(index) as usize * ENTRY, entry)
-        };
+        unsafe { self.ring.memory().store(at, entry) };
         self.ring.commit();
         Ok(index)
     }

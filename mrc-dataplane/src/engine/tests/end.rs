@@ -2,6 +2,10 @@
 
 #![expect(unsafe_code, reason = "registers memory")]
 #![allow(dead_code, reason = "not every test needs all of it")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "also part of tests outside the crate, where clippy does not see that"
+)]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
