@@ -15,6 +15,7 @@ mod attr;
 mod bitmap;
 mod limit;
 mod path;
+mod peer;
 mod qp;
 mod qpcc;
 mod requestor;
@@ -23,6 +24,8 @@ mod rtt;
 mod stats;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod time;
 mod work;
 
@@ -30,6 +33,7 @@ pub use attr::{
     EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
 };
 pub use path::{EvState, EvView, Reason};
+pub use peer::{EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, Peer};
 pub use qp::{Qp, QpState};
 pub use qpcc::{AckSample, Qpcc};
 pub use stats::QpStats;

@@ -21,7 +21,7 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token; false if there is none.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         if self.next(now) > now {
             return false;

@@ -181,39 +181,39 @@ impl Setup {
         }
     }
 
+    /// Attributes of the three states, towards this peer.
+    pub(crate) fn attrs(&self, peer: u32) -> (InitAttr, RtrAttr, RtsAttr) {
+        let init = InitAttr {
+            p_key: 0xffff,
+            remote_write: true,
+        };
+        let rtr = RtrAttr {
+            dest_qpn: Qpn::new(peer),
+            rq_psn: psn(self.first_psn),
+            pmtu: self.pmtu,
+            mpr_dest: self.mpr,
+            max_wimm_dest: self.max_wimm,
+            trim_nack: self.trimming,
+            peer: PeerCaps {
+                trim_nack: self.trimming,
+            },
+        };
+        let rts = RtsAttr {
+            sq_psn: psn(self.first_psn),
+            mpr: self.mpr,
+            max_wimm: self.max_wimm,
+            retry: self.retry,
+        };
+        (init, rtr, rts)
+    }
+
     fn end(&self, qpn: u32, peer: u32) -> End {
         let now = Instant::from_ns(1_000_000_000);
         let mut qp = Qp::new(self.create(qpn)).unwrap();
-        qp.handle_init(&InitAttr {
-            p_key: 0xffff,
-            remote_write: true,
-        })
-        .unwrap();
-        qp.handle_rtr(
-            &RtrAttr {
-                dest_qpn: Qpn::new(peer),
-                rq_psn: psn(self.first_psn),
-                pmtu: self.pmtu,
-                mpr_dest: self.mpr,
-                max_wimm_dest: self.max_wimm,
-                trim_nack: self.trimming,
-                peer: PeerCaps {
-                    trim_nack: self.trimming,
-                },
-            },
-            now,
-        )
-        .unwrap();
-        qp.handle_rts(
-            &RtsAttr {
-                sq_psn: psn(self.first_psn),
-                mpr: self.mpr,
-                max_wimm: self.max_wimm,
-                retry: self.retry,
-            },
-            now,
-        )
-        .unwrap();
+        let (init, rtr, rts) = self.attrs(peer);
+        qp.handle_init(&init).unwrap();
+        qp.handle_rtr(&rtr, now).unwrap();
+        qp.handle_rts(&rts, now).unwrap();
         End {
             qp,
             cc: self.cc.clone(),
@@ -296,12 +296,18 @@ impl End {
         self.cx(|qp, cx| qp.handle_packet(cx, &wire.packet(), wire.sent.port))
     }
 
-    /// A batch, and what it calls for.
-    pub(crate) fn receive_all<'a>(&mut self, wires: impl IntoIterator<Item = &'a Wire>) -> Vec<Wire> {
+    /// A batch.
+    pub(crate) fn hear<'a>(&mut self, wires: impl IntoIterator<Item = &'a Wire>) {
         for wire in wires {
             self.receive(wire);
         }
         self.qp.end_of_batch(self.now);
+    }
+
+    /// A batch, and what it calls for.
+    #[must_use]
+    pub(crate) fn receive_all<'a>(&mut self, wires: impl IntoIterator<Item = &'a Wire>) -> Vec<Wire> {
+        self.hear(wires);
         self.poll_all()
     }
 
@@ -318,7 +324,7 @@ impl End {
         let until = self.now + ns;
         while let Some(due) = self.qp.next_timeout().filter(|&due| due <= until) {
             self.now = self.now.max(due);
-            self.cx(|qp, cx| qp.handle_timeout(cx));
+            self.cx(Qp::handle_timeout);
             assert!(
                 self.qp.next_timeout().is_none_or(|next| next > self.now),
                 "timer storm at {}",
@@ -328,7 +334,7 @@ impl End {
         self.now = until;
     }
 
-    pub(crate) fn to_next_timeout(&mut self) {
+    pub(crate) fn wait_for_timeout(&mut self) {
         let due = self.qp.next_timeout().expect("a timer");
         self.advance(due.since(self.now));
     }

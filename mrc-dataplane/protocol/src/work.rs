@@ -113,7 +113,7 @@ pub enum Status {
     RemoteInvalidRequest,
     /// Transport NAK 0x62.
     RemoteAccess,
-    /// Transport NAK 0x63, an unknown NAK, or a NACK UNEXP_EVENT.
+    /// Transport NAK 0x63, an unknown NAK, or a NACK `UNEXP_EVENT`.
     RemoteOperation,
     /// The peer did not answer within the retry budget.
     RetryExceeded,
@@ -189,7 +189,7 @@ pub enum Disposition {
 pub enum Drop {
     /// The queue pair is in a state that does not take this packet (protocol.md §2.2).
     State,
-    /// P_Key mismatch.
+    /// `P_Key` mismatch.
     PKey,
     /// Not a packet for a queue pair.
     NotForQp,

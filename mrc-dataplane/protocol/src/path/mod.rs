@@ -4,8 +4,6 @@ mod check;
 mod events;
 mod rotation;
 mod state;
-#[cfg(test)]
-mod tests;
 mod universe;
 
 use alloc::boxed::Box;

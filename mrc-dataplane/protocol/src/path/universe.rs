@@ -125,7 +125,11 @@ mod tests {
             flow_label: false,
         };
         let entries = entries(&config, &mut rng()).unwrap();
-        assert!(entries.iter().all(|e| e.ev.0 >= 0xc000_0000 && e.ev.0 & 0xffff == 0));
+        assert!(
+            entries
+                .iter()
+                .all(|e| e.ev.0 >= 0xc000_0000 && e.ev.0.trailing_zeros() >= 16)
+        );
         assert_eq!(
             shares(&config, &counts(&entries)).0[1..3],
             [2, 2],

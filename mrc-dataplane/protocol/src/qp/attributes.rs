@@ -11,7 +11,7 @@ use crate::work::StateError;
 impl Qp {
     /// RESET to INIT.
     pub fn handle_init(&mut self, attr: &InitAttr) -> Result<(), StateError> {
-        self.may(Trigger::ToInit)?;
+        self.may(Trigger::Init)?;
         self.conn.p_key = attr.p_key;
         self.responder.set_remote_write(attr.remote_write);
         self.state = QpState::Init;
@@ -20,7 +20,7 @@ impl Qp {
 
     /// INIT to RTR.
     pub fn handle_rtr(&mut self, attr: &RtrAttr, now: Instant) -> Result<(), StateError> {
-        self.may(Trigger::ToRtr)?;
+        self.may(Trigger::Rtr)?;
         within("mpr_dest", u32::from(attr.mpr_dest), u32::from(self.max_mpr))?;
         within("max_wimm_dest", u32::from(attr.max_wimm_dest), u32::from(self.max_wimm))?;
         self.clock(now);
@@ -49,10 +49,10 @@ impl Qp {
 
     /// RTR to RTS.
     pub fn handle_rts(&mut self, attr: &RtsAttr, now: Instant) -> Result<(), StateError> {
-        self.may(Trigger::ToRts)?;
+        self.may(Trigger::Rts)?;
         within("mpr", u32::from(attr.mpr), u32::from(self.max_mpr))?;
         within("max_wimm", u32::from(attr.max_wimm), u32::from(u16::MAX))?;
-        check_retry(&attr.retry)?;
+        check_retry(attr.retry)?;
         self.clock(now);
         self.requestor.start(
             self.conn,
@@ -75,7 +75,7 @@ impl Qp {
             return Err(here);
         }
         if let Some(retry) = attr.retry {
-            check_retry(&retry)?;
+            check_retry(retry)?;
             self.requestor.set_retry(retry);
         }
         if let Some(remote_write) = attr.remote_write {
@@ -101,7 +101,7 @@ fn within(name: &'static str, value: u32, max: u32) -> Result<(), StateError> {
     }
 }
 
-fn check_retry(retry: &RetryAttr) -> Result<(), StateError> {
+fn check_retry(retry: RetryAttr) -> Result<(), StateError> {
     if retry.timeout <= 24 && retry.linear_cnt <= 7 && retry.exp_cnt <= 25 {
         Ok(())
     } else {

@@ -2,8 +2,6 @@
 
 mod attributes;
 mod state;
-#[cfg(test)]
-mod tests;
 
 use alloc::collections::VecDeque;
 
@@ -253,8 +251,7 @@ impl Qp {
             Outcome::Dropped(reason) => Disposition::Dropped(reason),
             Outcome::Refused(refusal) => {
                 // The NAK is owed; everything else ends (protocol.md §5.9).
-                let failure = self.requestor.flush();
-                self.fail(failure, refusal.event(), cx);
+                self.fail(Failure::FLUSH, refusal.event(), cx);
                 Disposition::Accepted
             }
         }
@@ -271,7 +268,7 @@ impl Qp {
                 .on_sack(packet.bth.rtx, seth, state.as_ref(), &mut env)
                 .map(|()| None),
             Headers::Nack(neth) => requestor.on_nack(neth, &mut env),
-            Headers::Ack(aeth) => requestor.on_ack(psn, aeth, &mut env),
+            Headers::Ack(aeth) => requestor.on_ack(psn, *aeth, &mut env),
             _ => Err(Drop::NotForQp),
         };
         match result {
@@ -387,8 +384,7 @@ impl Qp {
     pub fn handle_error(&mut self, cx: &mut Cx<'_>) {
         self.clock(cx.now);
         if self.state != QpState::Err {
-            let failure = self.requestor.flush();
-            self.fail(failure, QpEvent::Fatal, cx);
+            self.fail(Failure::FLUSH, QpEvent::Fatal, cx);
             self.events.pop_back();
         }
     }
@@ -413,7 +409,7 @@ impl Qp {
         self.conn = Connection::NONE;
         self.stall = None;
         self.lingering = false;
-        self.state = Trigger::ToReset.target();
+        self.state = Trigger::Clear.target();
     }
 
     /// The application has destroyed the queue pair: its requests are dropped without completions and nothing new is

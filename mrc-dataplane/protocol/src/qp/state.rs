@@ -19,25 +19,25 @@ pub enum QpState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trigger {
     /// The attributes of INIT.
-    ToInit,
+    Init,
     /// The attributes of RTR.
-    ToRtr,
+    Rtr,
     /// The attributes of RTS.
-    ToRts,
+    Rts,
     /// The application, or a fatal event.
-    ToErr,
+    Fail,
     /// The application.
-    ToReset,
+    Clear,
 }
 
 impl Trigger {
     pub(super) fn target(self) -> QpState {
         match self {
-            Self::ToInit => QpState::Init,
-            Self::ToRtr => QpState::Rtr,
-            Self::ToRts => QpState::Rts,
-            Self::ToErr => QpState::Err,
-            Self::ToReset => QpState::Reset,
+            Self::Init => QpState::Init,
+            Self::Rtr => QpState::Rtr,
+            Self::Rts => QpState::Rts,
+            Self::Fail => QpState::Err,
+            Self::Clear => QpState::Reset,
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct Permits {
 
 pub(super) const TABLE: [Permits; 5] = {
     use QpState::{Err, Init, Reset, Rtr, Rts};
-    use Trigger::{ToErr, ToInit, ToReset, ToRtr, ToRts};
+    use Trigger as T;
     let none = Permits {
         state: Reset,
         triggers: &[],
@@ -70,25 +70,25 @@ pub(super) const TABLE: [Permits; 5] = {
     [
         Permits {
             state: Reset,
-            triggers: &[ToInit, ToErr, ToReset],
+            triggers: &[T::Init, T::Fail, T::Clear],
             ..none
         },
         Permits {
             state: Init,
-            triggers: &[ToRtr, ToErr, ToReset],
+            triggers: &[T::Rtr, T::Fail, T::Clear],
             post_recv: true,
             ..none
         },
         Permits {
             state: Rtr,
-            triggers: &[ToRts, ToErr, ToReset],
+            triggers: &[T::Rts, T::Fail, T::Clear],
             post_recv: true,
             requests: true,
             ..none
         },
         Permits {
             state: Rts,
-            triggers: &[ToErr, ToReset],
+            triggers: &[T::Fail, T::Clear],
             post_recv: true,
             post_send: true,
             requests: true,
@@ -97,7 +97,7 @@ pub(super) const TABLE: [Permits; 5] = {
         // Posted requests complete as flushed at once (§5.9).
         Permits {
             state: Err,
-            triggers: &[ToErr, ToReset],
+            triggers: &[T::Fail, T::Clear],
             post_recv: true,
             post_send: true,
             ..none

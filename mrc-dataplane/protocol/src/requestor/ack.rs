@@ -7,7 +7,7 @@ use super::{Env, Failure, Requestor};
 use crate::work::{Drop, Status};
 
 impl Requestor {
-    pub(crate) fn on_ack(&mut self, psn: Psn, aeth: &Aeth, env: &mut Env<'_>) -> Result<Option<Failure>, Drop> {
+    pub(crate) fn on_ack(&mut self, psn: Psn, aeth: Aeth, env: &mut Env<'_>) -> Result<Option<Failure>, Drop> {
         let status = match aeth.meaning() {
             Syndrome::Ack => return self.on_positive_ack(psn, env).map(|()| None),
             Syndrome::InvalidRequest => Status::RemoteInvalidRequest,

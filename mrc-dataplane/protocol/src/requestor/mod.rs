@@ -46,6 +46,11 @@ pub(crate) struct Failure {
     culprit: Option<(u32, Status)>,
 }
 
+impl Failure {
+    /// No request of this side is to blame.
+    pub(crate) const FLUSH: Self = Self { culprit: None };
+}
+
 /// What all packets of a connection have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connection {
@@ -191,10 +196,6 @@ impl Requestor {
         Failure {
             culprit: self.queue.with_slot(slot).map(|counter| (counter, status)),
         }
-    }
-
-    pub(crate) fn flush(&self) -> Failure {
-        Failure { culprit: None }
     }
 
     pub(crate) fn poll_completion(&mut self, peer: Qpn) -> Option<Completion> {

@@ -8,6 +8,7 @@ use mrc_wire::{Opcode, Psn, Qpn};
 use crate::work::{Completion, PostError, Queue, SendRequest, Status};
 
 /// A posted write.
+#[expect(clippy::struct_field_names, reason = "`wr_id` is the field's name everywhere")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wr {
     wr_id: u64,
@@ -102,8 +103,10 @@ pub(super) struct SendQueue {
     next_rqmsn: u16,
     /// WriteIMMs from the first packet until a Transport ACK covers the last (P4).
     wimm_in_flight: u32,
-    /// Set in the error state: which request failed (if any), and how.
-    failed: Option<Option<(u32, Status)>>,
+    /// In the error state: what is not done is flushed.
+    failed: bool,
+    /// Then: which request failed, and how.
+    culprit: Option<(u32, Status)>,
 }
 
 impl SendQueue {
@@ -122,7 +125,8 @@ impl SendQueue {
             next_msn: 0,
             next_rqmsn: 0,
             wimm_in_flight: 0,
-            failed: None,
+            failed: false,
+            culprit: None,
         }
     }
 
@@ -130,7 +134,8 @@ impl SendQueue {
         (self.head, self.done, self.sending, self.tail) = (0, 0, 0, 0);
         (self.next_msn, self.next_rqmsn, self.wimm_in_flight) = (0, 0, 0);
         self.begun = false;
-        self.failed = None;
+        self.failed = false;
+        self.culprit = None;
     }
 
     fn at(&self, counter: u32) -> &Wr {
@@ -255,8 +260,9 @@ impl SendQueue {
 
     /// Into the error state (protocol.md §5.9).
     pub(super) fn fail(&mut self, culprit: Option<(u32, Status)>) {
-        if self.failed.is_none() {
-            self.failed = Some(culprit);
+        if !self.failed {
+            self.failed = true;
+            self.culprit = culprit;
         }
     }
 
@@ -267,11 +273,13 @@ impl SendQueue {
         }
         let mut signaled = self.signal_all || self.at(self.head).signaled;
         let status = if self.head == self.done {
-            let culprit = self.failed?;
+            if !self.failed {
+                return None;
+            }
             // Flushed and failed requests complete whether they asked for it or not.
             signaled = true;
             self.done = self.done.wrapping_add(1);
-            culprit
+            self.culprit
                 .filter(|&(counter, _)| counter == self.head)
                 .map_or(Status::Flushed, |(_, status)| status)
         } else {

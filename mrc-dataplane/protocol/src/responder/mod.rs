@@ -5,8 +5,6 @@ mod place;
 mod recv;
 mod sack;
 mod stash;
-#[cfg(test)]
-mod tests;
 
 use alloc::boxed::Box;
 use alloc::vec;

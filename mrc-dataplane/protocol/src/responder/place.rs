@@ -39,8 +39,8 @@ impl Refusal {
     pub(crate) fn event(self) -> QpEvent {
         match self {
             Self::Invalid => QpEvent::RequestError,
-            Self::Access => QpEvent::AccessError,
-            Self::NoReceive => QpEvent::Fatal,
+            // api.md §3.9: a missing receive counts as a refused access.
+            Self::Access | Self::NoReceive => QpEvent::AccessError,
         }
     }
 }

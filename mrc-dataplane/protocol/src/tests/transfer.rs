@@ -3,9 +3,9 @@ use std::vec::Vec;
 
 use mrc_wire::{Opcode, Pmtu};
 
-use super::*;
 use crate::testing::*;
 use crate::work::Queue;
+use crate::work::Status;
 
 #[test]
 fn writes_of_all_sizes_arrive_and_complete_in_order() {

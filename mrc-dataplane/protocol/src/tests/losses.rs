@@ -1,0 +1,571 @@
+//! Segmentation, windows, SACK processing and loss detection (protocol.md §5.1 to §5.7).
+
+use std::vec::Vec;
+
+use mrc_wire::{Bth, CcState, Headers, Opcode, PathVerdict, Pmtu, PortSet, Seth, Tick};
+
+use crate::attr::RetryAttr;
+use crate::path::EvState;
+use crate::qpcc::Qpcc;
+use crate::testing::*;
+use crate::time::{Stall, ack_timeout_ns};
+use crate::work::{Cx, Disposition, Drop};
+
+/// A SACK as B might have sent it.
+struct Sack {
+    cack: u32,
+    offset: i16,
+    sack_offset: i16,
+    bitmap: u64,
+    rtx: bool,
+}
+
+impl Sack {
+    fn up_to(cack: u32) -> Self {
+        Self {
+            cack,
+            offset: 0,
+            sack_offset: 1,
+            bitmap: 0,
+            rtx: false,
+        }
+    }
+
+    fn send(&self, to: &mut End, about: &Wire) -> Disposition {
+        let mut wire = about.clone();
+        let seth = Seth {
+            ack_psn_offset_or_probe_id: self.offset.cast_unsigned(),
+            entropy: about.sent.ev,
+            cack_psn: psn(self.cack),
+            sack_offset: self.sack_offset,
+            sack_bitmap: self.bitmap,
+            ..Seth::default()
+        };
+        let state = CcState {
+            tx_timestamp: about.packet().tx_timestamp(),
+            ..CcState::default()
+        };
+        wire.sent.bth = Bth {
+            rtx: self.rtx,
+            ..Bth::new(Opcode::Sack, to.qp.qpn(), psn(self.cack))
+        };
+        wire.sent.headers = Headers::Sack(seth, Some(state));
+        to.receive(&wire)
+    }
+}
+
+/// PSNs that are still in flight, found out by taking their ports away.
+fn in_flight(mut end: End) -> Vec<u32> {
+    end.handle_ports(PortSet::EMPTY, ALL);
+    end.handle_ports(ALL, ALL);
+    writes(
+        &end.poll_all()
+            .into_iter()
+            .filter(|w| w.sent.is_retransmission)
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// `count` packets from PSN 10 on, in flight.
+fn flying(setup: &Setup, count: u32) -> (End, Vec<Wire>) {
+    let (mut a, _) = setup.pair();
+    a.post(write(1, count * setup.pmtu.bytes() as u32, 0));
+    let sent = a.poll_all();
+    assert_eq!(sent.len(), count as usize);
+    (a, sent)
+}
+
+#[test]
+fn window_is_mpr_times_128_psns_and_its_last_packet_asks() {
+    let setup = Setup {
+        mpr: 2,
+        pmtu: Pmtu::B256,
+        cc: Qpcc::fixed(1000),
+        ..Setup::default()
+    };
+    let (mut a, _) = setup.pair();
+    a.post(write(1, 256 * 1000, 0));
+    let sent = a.poll_all();
+    assert_eq!(writes(&sent), (10..10 + 256).collect::<Vec<_>>());
+    let asking: Vec<u32> = sent.iter().filter(|w| w.sent.bth.a).map(Wire::psn).collect();
+    assert_eq!(asking, [265]);
+    Sack::up_to(12).send(&mut a, &sent[2]);
+    let more = a.poll_all();
+    assert_eq!(writes(&more), [266, 267, 268]);
+    assert_eq!(
+        more.iter().map(|w| w.sent.bth.a).collect::<Vec<_>>(),
+        [false, false, true]
+    );
+}
+
+#[test]
+fn fixed_window_counts_packets_per_port_and_the_last_one_asks() {
+    let setup = Setup {
+        cc: Qpcc::fixed(5),
+        ..Setup::default()
+    };
+    let (mut a, _) = setup.pair();
+    a.post(write(1, 4096 * 100, 0));
+    let sent = a.poll_all();
+    assert_eq!(sent.len(), 10);
+    for num in 1..=2 {
+        assert_eq!(sent.iter().filter(|w| w.sent.port == port(num)).count(), 5);
+        assert_eq!(a.cc.inflight_on(port(num)), 5);
+    }
+    assert_eq!(
+        sent.iter().filter(|w| w.sent.bth.a).map(Wire::psn).collect::<Vec<_>>(),
+        [19]
+    );
+}
+
+#[test]
+fn only_ports_with_room_are_used() {
+    let (mut a, _) = Setup::default().pair();
+    a.post(write(1, 4096 * 4, 0));
+    let two = PortSet::EMPTY.with(port(2));
+    assert_eq!(a.poll_on(PortSet::EMPTY), None);
+    for _ in 0..4 {
+        assert_eq!(a.poll_on(two).unwrap().sent.port, port(2));
+    }
+}
+
+#[test]
+fn sack_marks_cumulative_bitmap_and_trigger() {
+    let setup = Setup::default();
+    let check = |sack: Sack, left: &[u32]| {
+        let (mut a, sent) = flying(&setup, 20);
+        assert_eq!(sack.send(&mut a, &sent[0]), Disposition::Accepted);
+        assert_eq!(in_flight(a), left);
+    };
+    let all_but = |gone: &[u32]| (10..30).filter(|n| !gone.contains(n)).collect::<Vec<_>>();
+    check(Sack::up_to(9), &all_but(&[]));
+    check(Sack::up_to(14), &all_but(&[10, 11, 12, 13, 14]));
+    // Vector V9 in this PSN range: 5 missing, 6 7 received, 8 missing, 9 10 11 received.
+    let v9 = Sack {
+        offset: 7,
+        bitmap: 0x76,
+        ..Sack::up_to(14)
+    };
+    check(v9, &all_but(&[10, 11, 12, 13, 14, 16, 17, 19, 20, 21]));
+    // The trigger alone, beyond the bitmap.
+    check(
+        Sack {
+            offset: 19,
+            ..Sack::up_to(10)
+        },
+        &all_but(&[10, 29]),
+    );
+    // Offset 0 and negative: bits at or below cack_psn are no news.
+    check(
+        Sack {
+            sack_offset: 0,
+            bitmap: 0b1011,
+            ..Sack::up_to(10)
+        },
+        &all_but(&[10, 11, 13]),
+    );
+    check(
+        Sack {
+            sack_offset: -5,
+            bitmap: 0b0100_0011_1111,
+            ..Sack::up_to(14)
+        },
+        &all_but(&[10, 11, 12, 13, 14, 19]),
+    );
+    check(
+        Sack {
+            sack_offset: -200,
+            bitmap: u64::MAX,
+            ..Sack::up_to(14)
+        },
+        &all_but(&[10, 11, 12, 13, 14]),
+    );
+    check(
+        Sack {
+            sack_offset: i16::MIN,
+            bitmap: 1,
+            ..Sack::up_to(9)
+        },
+        &all_but(&[]),
+    );
+    check(
+        Sack {
+            sack_offset: 15,
+            bitmap: 0b11,
+            ..Sack::up_to(9)
+        },
+        &all_but(&[24, 25]),
+    );
+}
+
+#[test]
+fn sack_of_something_never_sent_is_ignored() {
+    let (mut a, sent) = flying(&Setup::default(), 5);
+    for sack in [
+        Sack::up_to(15),
+        Sack {
+            bitmap: 0b11_1111,
+            ..Sack::up_to(9)
+        },
+        Sack {
+            bitmap: 1 << 63,
+            ..Sack::up_to(9)
+        },
+        Sack {
+            offset: 6,
+            ..Sack::up_to(9)
+        },
+        Sack {
+            offset: i16::MAX,
+            ..Sack::up_to(9)
+        },
+    ] {
+        assert_eq!(sack.send(&mut a, &sent[0]), Disposition::Dropped(Drop::Implausible));
+    }
+    assert_eq!(in_flight(a), [10, 11, 12, 13, 14]);
+}
+
+#[test]
+fn old_sacks_add_facts_and_take_none_back() {
+    let (mut a, sent) = flying(&Setup::default(), 10);
+    Sack {
+        bitmap: 0b100,
+        ..Sack::up_to(12)
+    }
+    .send(&mut a, &sent[2]);
+    Sack {
+        bitmap: 0b1_0000_0000,
+        ..Sack::up_to(10)
+    }
+    .send(&mut a, &sent[0]);
+    assert_eq!(a.qp.unack_psn(), psn(12));
+    assert_eq!(in_flight(a), [13, 14, 16, 17, 18]);
+}
+
+#[test]
+fn rule_b_waits_for_reo_wnd() {
+    // The answers take no time, so that the base RTT sinks to its floor of 25 us; target 50 us: 125 us.
+    let (mut a, sent) = flying(&Setup::default(), 2);
+    for (after, lost) in [(125_000, false), (1, true)] {
+        a.advance(after);
+        a.post(write(2, 10, 0));
+        let later = a.poll_all();
+        let n = later[0].psn();
+        Sack {
+            offset: (n - 9) as i16,
+            ..Sack::up_to(9)
+        }
+        .send(&mut a, &later[0]);
+        assert_eq!(writes(&a.poll_all()), if lost { [10, 11].to_vec() } else { Vec::new() });
+    }
+    assert_eq!(a.qp.stats().losses_inferred, 2);
+    let _ = sent;
+}
+
+#[test]
+fn spurious_loss_is_noticed_and_widens_the_window_of_reordering() {
+    let (mut a, sent) = flying(&Setup::default(), 1);
+    let lose = |a: &mut End, cack: u32| {
+        a.post(write(2, 10, 0));
+        let later = a.poll_all();
+        let n = later[0].psn();
+        Sack {
+            offset: (n - cack) as i16,
+            ..Sack::up_to(cack)
+        }
+        .send(a, &later[0]);
+        a.poll_all()
+    };
+    a.advance(151_000);
+    let again = lose(&mut a, 9);
+    assert_eq!(writes(&again), [10]);
+    // The first copy had only been slow: echo 0.
+    Sack {
+        offset: 0,
+        ..Sack::up_to(11)
+    }
+    .send(&mut a, &sent[0]);
+    Sack {
+        offset: -1,
+        ..Sack::up_to(11)
+    }
+    .send(&mut a, &sent[0]);
+    assert_eq!(
+        a.qp.stats().losses_spurious,
+        0,
+        "cack covered it: which copy is not known"
+    );
+
+    a.post(write(2, 10, 0));
+    let slow = a.poll_all();
+    a.advance(151_000);
+    let again = lose(&mut a, 11);
+    assert_eq!(writes(&again), [12]);
+    Sack {
+        offset: 1,
+        bitmap: 0b10,
+        ..Sack::up_to(11)
+    }
+    .send(&mut a, &slow[0]);
+    assert_eq!(a.qp.stats().losses_spurious, 1);
+    a.post(write(2, 10, 0));
+    assert_eq!(writes(&a.poll_all()), [14]);
+    a.advance(230_000);
+    assert_eq!(
+        writes(&lose(&mut a, 13)),
+        [] as [u32; 0],
+        "250 us now, less a sixteenth"
+    );
+}
+
+#[test]
+fn retransmissions_go_first_lowest_psn_first_on_a_fresh_ev() {
+    let (mut a, sent) = flying(&Setup::default(), 6);
+    a.advance(200_000);
+    a.post(write(2, 4096 * 3, 0));
+    let probe = a.poll().unwrap();
+    Sack {
+        offset: 7,
+        bitmap: 0b1_0100,
+        ..Sack::up_to(9)
+    }
+    .send(&mut a, &probe);
+    let next = a.poll_all();
+    assert_eq!(writes(&next), [10, 11, 13, 15, 17, 18]);
+    for wire in &next[..4] {
+        let first = sent.iter().find(|w| w.psn() == wire.psn()).unwrap();
+        assert_ne!(wire.sent.ev, first.sent.ev);
+        assert!(wire.sent.bth.a && wire.sent.bth.rtx);
+    }
+}
+
+#[test]
+fn deadline_of_each_packet_backs_off_by_itself() {
+    let retry = RetryAttr {
+        timeout: 8,
+        linear_cnt: 2,
+        exp_cnt: 20,
+    };
+    let (mut a, _) = Setup {
+        retry,
+        ..Setup::default()
+    }
+    .pair();
+    a.post(write(1, 1, 0));
+    a.poll_all();
+    let start = a.now;
+    let mut sent_at = Vec::new();
+    while sent_at.len() < 6 {
+        a.wait_for_timeout();
+        if !writes(&a.poll_all()).is_empty() {
+            sent_at.push(a.now.since(start));
+        }
+    }
+    let t0 = 262_144;
+    assert_eq!(sent_at, [t0, 2 * t0, 4 * t0, 8 * t0, 16 * t0, 32 * t0]);
+}
+
+#[test]
+fn timeouts_follow_the_table() {
+    for (timeout, us) in [
+        (1, 2.048),
+        (8, 262.144),
+        (10, 1_048.576),
+        (14, 16_777.216),
+        (17, 134_217.728),
+    ] {
+        assert_eq!(ack_timeout_ns(timeout, 0, 3), Some((us * 1000.0) as u64));
+    }
+    assert_eq!(ack_timeout_ns(20, 0, 0), Some(1_073_741_824));
+    assert_eq!(ack_timeout_ns(24, 0, 0), Some(17_179_869_184));
+    assert_eq!(ack_timeout_ns(24, 31, 0), Some(17_179_869_184), "the longest");
+    assert_eq!(ack_timeout_ns(0, 3, 3), None, "disabled");
+    let t0 = 1024 << 10;
+    let steps: Vec<u64> = (0..6).map(|k| ack_timeout_ns(10, k, 2).unwrap() / t0).collect();
+    assert_eq!(steps, [1, 1, 2, 4, 8, 16]);
+}
+
+#[test]
+fn timeout_zero_disables() {
+    let retry = RetryAttr {
+        timeout: 0,
+        ..RetryAttr::default()
+    };
+    let (mut a, _) = Setup {
+        retry,
+        ..Setup::default()
+    }
+    .pair();
+    a.post(write(1, 1, 0));
+    a.poll_all();
+    assert_eq!(a.qp.next_timeout(), None);
+}
+
+#[test]
+fn retry_counter_starts_again_with_progress() {
+    let retry = RetryAttr {
+        timeout: 8,
+        linear_cnt: 3,
+        exp_cnt: 5,
+    };
+    let (mut a, mut b) = Setup {
+        retry,
+        ..Setup::default()
+    }
+    .pair();
+    a.post(write(1, 4096 * 2, 0));
+    a.poll_all();
+    a.advance(262_144);
+    assert_eq!(a.qp.retries(), 1);
+    let again = a.poll_all();
+    let back = b.receive_all([&again[0]]);
+    a.hear(&back);
+    assert_eq!(a.qp.retries(), 0);
+}
+
+#[test]
+fn stall_of_the_own_engine_blames_nobody() {
+    let setup = Setup {
+        trimming: true,
+        ..Setup::default()
+    };
+    let (mut a, _) = flying(&setup, 16);
+    a.advance(5_000_000);
+    // The engine was away: its timer is served 100 ms late.
+    a.now = a.now + 100_000_000;
+    a.cx(crate::Qp::handle_timeout);
+    assert!(a.qp.stats().timeouts > 0);
+    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+    // In time, it is the path's fault.
+    let (mut a, _) = flying(&setup, 16);
+    a.wait_for_timeout();
+    assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
+    // Or it says so itself.
+    let (mut a, _) = flying(&setup, 16);
+    let due = a.qp.next_timeout().unwrap();
+    let stall = Some(Stall {
+        from: a.now + 1,
+        to: a.now + 3_000_000,
+    });
+    a.now = due;
+    let mut cx = Cx {
+        stall,
+        ..Cx::new(a.now, &mut a.cc, &mut a.region)
+    };
+    a.qp.handle_timeout(&mut cx);
+    assert!(a.qp.stats().timeouts > 0);
+    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+}
+
+#[test]
+fn probe_answer_shows_what_is_missing() {
+    // Rule C, with a probe that looks for the Transport ACK... of nothing: so one that checks a bad path.
+    let setup = Setup {
+        trimming: true,
+        ..Setup::default()
+    };
+    let (mut a, mut b) = setup.pair();
+    a.post(write(1, 10, 0));
+    let first = a.poll_all();
+    // m = 10 condemns the path; the packet is delivered.
+    let mut back = b.receive_all(&first);
+    let Headers::Sack(seth, _) = &mut back[0].sent.headers else {
+        panic!()
+    };
+    seth.m = PathVerdict::AlwaysSkip;
+    a.hear(&back);
+    assert_eq!(a.qp.ev_states().filter(|v| v.state == EvState::AssumedBad).count(), 1);
+    // One packet is lost, the probe goes out 1 ms after the verdict.
+    a.post(write(2, 10, 0));
+    assert_eq!(writes(&a.poll_all()), [11]);
+    a.advance(1_000_000);
+    let probe = a.poll_all();
+    assert_eq!((probe.len(), probe[0].sent.bth.opcode), (1, Opcode::Probe));
+    assert_eq!(probe[0].sent.ev, first[0].sent.ev);
+    b.advance(1_000_000);
+    let back = b.receive_all(&probe);
+    let next = a.receive_all(&back);
+    assert_eq!(writes(&next), [11], "the snapshot does not show it");
+    assert_eq!(
+        a.qp.ev_states().filter(|v| v.state == EvState::AssumedBad).count(),
+        1,
+        "another one"
+    );
+    assert_eq!(
+        a.qp.ev_states().find(|v| v.entry.ev == first[0].sent.ev).unwrap().state,
+        EvState::Good
+    );
+}
+
+#[test]
+fn packet_that_could_not_be_sent_is_sent_again() {
+    let (mut a, sent) = flying(&Setup::default(), 3);
+    a.cx(|qp, cx| qp.handle_unsent(cx, &sent[1].sent));
+    assert_eq!(a.cc.inflight_packets(), 2);
+    assert_eq!(writes(&a.poll_all()), [11]);
+    assert_eq!(a.qp.stats().losses_inferred, 0);
+}
+
+#[test]
+fn mark_sends_the_path_to_skip_and_is_counted() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 4096 * 3, 0));
+    let sent: Vec<Wire> = a.poll_all().into_iter().map(Wire::marked).collect();
+    let back = b.receive_all(&sent);
+    assert_eq!(sacks(&back).len(), 3, "each marked packet its own SACK");
+    a.hear(&back);
+    assert_eq!(a.qp.stats().marks_received, 3);
+    assert_eq!(a.qp.ev_states().filter(|view| view.state == EvState::Skip).count(), 3);
+}
+
+#[test]
+fn unknown_entropy_is_ignored_and_a_known_one_believed() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 4096 * 2, 0));
+    let sent: Vec<Wire> = a.poll_all().into_iter().map(Wire::marked).collect();
+    let mut back = b.receive_all(&sent);
+    let other =
+        a.qp.ev_states()
+            .find(|v| sent.iter().all(|w| w.sent.ev != v.entry.ev))
+            .unwrap()
+            .entry
+            .ev;
+    for (wire, entropy) in back.iter_mut().zip([mrc_wire::Ev(0xdead_beef), other]) {
+        let Headers::Sack(seth, _) = &mut wire.sent.headers else {
+            panic!()
+        };
+        seth.entropy = entropy;
+    }
+    a.hear(&back);
+    let skipped: Vec<_> =
+        a.qp.ev_states()
+            .filter(|v| v.state == EvState::Skip)
+            .map(|v| v.entry.ev)
+            .collect();
+    assert_eq!(skipped, [other]);
+}
+
+#[test]
+fn karn_no_sample_from_an_ambiguous_copy() {
+    let (mut a, sent) = flying(&Setup::default(), 1);
+    a.wait_for_timeout();
+    let again = a.poll_all();
+    assert_eq!(writes(&again), [10]);
+    a.advance(70_000);
+    // Echo 0: the first copy, long ago.
+    let Headers::Write { .. } = sent[0].sent.headers else {
+        panic!()
+    };
+    Sack::up_to(10).send(&mut a, &sent[0]);
+    assert_eq!(a.qp.rtt_ns(), (0, 0));
+    let (mut a, _) = flying(&Setup::default(), 1);
+    a.wait_for_timeout();
+    let again = a.poll_all();
+    a.advance(70_000);
+    Sack {
+        rtx: true,
+        ..Sack::up_to(10)
+    }
+    .send(&mut a, &again[0]);
+    assert!(a.qp.rtt_ns().0.abs_diff(70_000) <= Tick::NS);
+}

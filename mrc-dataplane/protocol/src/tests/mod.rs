@@ -1,0 +1,10 @@
+//! The rules of protocol.md, seen from outside: two queue pairs and a network played by hand.
+
+mod errors;
+mod examples;
+mod hostile;
+mod losses;
+mod nacks;
+mod paths;
+mod responder;
+mod transfer;
