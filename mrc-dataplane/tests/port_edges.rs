@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use common::{Netns, exchange, mrc_frame, open_port, privileged, spec, try_open, wait_until};
 use mrc_dataplane::netlink::{WatchOptions, Watcher};
-use mrc_dataplane::port::{LinkState, Port, PortOptions, TxResult, open_ports};
+use mrc_dataplane::port::{LinkState, Port, PortOptions, TxResult, open_ports, require_pmtu};
 use mrc_ebpf::Passing;
+use mrc_wire::{Encap, Pmtu};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -415,4 +416,56 @@ fn several_ports_share_one_memory() {
     // Either may go first.
     drop(left.remove(0));
     exchange(&mut right[1], &mut left[0], &short);
+}
+
+#[test]
+fn a_queue_that_does_not_exist_is_named() {
+    if !privileged("a_queue_that_does_not_exist_is_named") {
+        return;
+    }
+    let (a, _b) = pair(9000);
+    let refused = a.run(|| open_ports(&[common::PortSpec { queue: 5, ..spec(9000) }], &PortOptions::default()));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.starts_with("cannot open an AF_XDP socket on queue 5 of p1") && refused.contains("ethtool -l"),
+        "{refused}"
+    );
+    drop(open_port(&a, 9000));
+}
+
+#[test]
+fn a_pmtu_that_does_not_fit_is_refused_with_one_that_does() {
+    if !privileged("a_pmtu_that_does_not_fit_is_refused_with_one_that_does") {
+        return;
+    }
+    let (a, b) = pair(1500);
+    let port = open_port(&a, 1500);
+    require_pmtu(&port, Pmtu::B1024, Encap::Ipv6).unwrap();
+    let refused = require_pmtu(&port, Pmtu::B4096, Encap::Ipv6).unwrap_err().to_string();
+    assert!(
+        refused.contains("p1 (MTU 1500)") && refused.ends_with("use a PMTU of at most 1024"),
+        "{refused}"
+    );
+    drop(port);
+
+    // As on a kernel that has no multi-buffer.
+    for side in [&a, &b] {
+        side.ip("link set p1 mtu 9000");
+    }
+    let options = PortOptions {
+        multi_buffer: false,
+        ..PortOptions::default()
+    };
+    let [mut left, mut right] = [&a, &b].map(|netns| {
+        let options = options.clone();
+        netns.run(move || open_ports(&[spec(9000)], &options).unwrap().pop().unwrap())
+    });
+    require_pmtu(&left, Pmtu::B2048, Encap::Srv6Srh).unwrap();
+    let refused = require_pmtu(&left, Pmtu::B4096, Encap::Ipv4).unwrap_err().to_string();
+    assert!(
+        refused.contains("no multi-buffer") && refused.ends_with("use a PMTU of at most 2048"),
+        "{refused}"
+    );
+    exchange(&mut left, &mut right, &[mrc_frame(3840, 1), mrc_frame(100, 2)]);
+    assert_eq!(send(&mut left, &mrc_frame(3841, 3)), TxResult::BadLength);
 }

@@ -101,6 +101,12 @@ pub enum PortError {
     /// The steering program could not be loaded or attached.
     #[error(transparent)]
     Steering(#[from] mrc_ebpf::Error),
+    /// A port cannot do what the others of the engine do.
+    #[error("the driver of {name} has no zero-copy, which another port of this engine uses: use copy mode for all")]
+    NoZeroCopy {
+        /// The interface.
+        name: String,
+    },
     /// The socket could not be made for another reason.
     #[error("cannot open an AF_XDP socket on queue {queue} of {name}: {what}")]
     Socket {

@@ -9,6 +9,7 @@ mod link;
 mod memory;
 mod open;
 mod owner;
+mod queues;
 mod xsk;
 
 use std::io;

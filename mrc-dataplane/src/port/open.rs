@@ -11,6 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::afxdp::Hold;
 use super::owner::Ownership;
+use super::queues::receive_queues;
 use super::xsk::{Bind, CHUNK_LEN, CHUNK_SIZE, Memory, RING_SIZE};
 use super::{AfXdpPort, AttachMode, LinkState, PortCounters, PortError, PortMode};
 
@@ -43,6 +44,8 @@ pub struct PortOptions {
     pub rx_chunks: u32,
     /// Frames per port that may be with the kernel. A veth ring holds 256 and drops what is more.
     pub tx_window: u32,
+    /// Let a frame span several chunks where the MTU needs it. `false`: as on Linux before 6.6.
+    pub multi_buffer: bool,
     /// Never let the driver use our memory directly.
     pub force_copy: bool,
     /// Run the steering program in generic mode, though the driver may have a native one.
@@ -56,6 +59,7 @@ impl Default for PortOptions {
             trimmed_dscps: vec![12, 16],
             rx_chunks: RING_SIZE,
             tx_window: 192,
+            multi_buffer: true,
             force_copy: false,
             force_generic: false,
         }
@@ -66,20 +70,16 @@ impl Default for PortOptions {
 pub fn open_ports(specs: &[PortSpec], options: &PortOptions) -> Result<Vec<AfXdpPort>, PortError> {
     match open_once(specs, options) {
         // One memory is either all zero-copy or all copy: a port whose driver has none makes it copy for all.
-        Err(PortError::Socket { what, .. }) if !options.force_copy && specs.len() > 1 && what.contains(UNSUPPORTED) => {
-            open_once(
-                specs,
-                &PortOptions {
-                    force_copy: true,
-                    ..options.clone()
-                },
-            )
-        }
+        Err(PortError::NoZeroCopy { .. }) if !options.force_copy => open_once(
+            specs,
+            &PortOptions {
+                force_copy: true,
+                ..options.clone()
+            },
+        ),
         result => result,
     }
 }
-
-const UNSUPPORTED: &str = "not supported";
 
 fn open_once(specs: &[PortSpec], options: &PortOptions) -> Result<Vec<AfXdpPort>, PortError> {
     let settings = Settings::new(&options.udp_ports, options.trimmed_dscps.iter().copied())
@@ -105,8 +105,25 @@ fn open_once(specs: &[PortSpec], options: &PortOptions) -> Result<Vec<AfXdpPort>
     }
     for port in &mut ports {
         attach(port, !options.force_generic)?;
+        warn_of_unserved_queues(port, specs);
     }
     Ok(ports)
+}
+
+/// A packet of ours on a queue without a socket goes to the kernel, which has no use for it.
+fn warn_of_unserved_queues(port: &mut AfXdpPort, specs: &[PortSpec]) {
+    let served = specs.iter().filter(|spec| spec.name == port.name).count();
+    if let Some(queues) = receive_queues(&port.name)
+        && queues as usize > served
+    {
+        let name = &port.name;
+        let reason = format!(
+            "{name} has {queues} receive queues and the engine serves {served}: what arrives on the others is lost \
+             (ethtool -L {name} combined {served})"
+        );
+        tracing::warn!(port = port.num.get(), "{reason}");
+        port.mode.reasons.push(reason);
+    }
 }
 
 /// The interface becomes ours, and its program is loaded, but nothing is diverted yet.
@@ -135,12 +152,16 @@ fn allocate(specs: &[PortSpec], chunks: usize) -> Result<Memory, PortError> {
         // What we may raise ourselves is no reason to bother anybody.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
     }
-    Memory::new(chunks as u32).map_err(|error| match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => PortError::NoPrivilege { name: name() },
+    Memory::new(chunks as u32).map_err(|error| memory_error(name(), needed, hard, error))
+}
+
+fn memory_error(name: String, needed: u64, limit: u64, error: io::Error) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => PortError::NoPrivilege { name },
         Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => PortError::NoAfXdp,
-        Some(libc::ENOBUFS) if hard < needed => PortError::MemoryLock { needed, limit: hard },
+        Some(libc::ENOBUFS) if limit < needed => PortError::MemoryLock { needed, limit },
         _ => PortError::Memory { needed, source: error },
-    })
+    }
 }
 
 fn open_one(
@@ -153,6 +174,12 @@ fn open_one(
 ) -> Result<AfXdpPort, PortError> {
     let mut per_frame = chunks_per_frame(&spec.link);
     let mut reasons = Vec::new();
+    if per_frame > 1 && !options.multi_buffer {
+        reasons.push(format!(
+            "no multi-buffer, as asked: frames of at most {CHUNK_LEN} bytes"
+        ));
+        per_frame = 1;
+    }
     let mut bind = Bind {
         interface: &spec.name,
         queue: spec.queue,
@@ -248,11 +275,7 @@ fn socket_error(spec: &PortSpec, error: &io::Error) -> PortError {
         },
         Some(libc::EPERM | libc::EACCES) => PortError::NoPrivilege { name },
         Some(libc::ENODEV) => PortError::UnknownInterface { name },
-        Some(libc::EOPNOTSUPP) => PortError::Socket {
-            name,
-            queue: spec.queue,
-            what: format!("the driver has {UNSUPPORTED} it"),
-        },
+        Some(libc::EOPNOTSUPP) => PortError::NoZeroCopy { name },
         Some(libc::EINVAL) => PortError::Socket {
             name,
             queue: spec.queue,
@@ -318,6 +341,35 @@ pub fn require_pmtu(port: &dyn super::Port, pmtu: Pmtu, encap: Encap) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(errno: i32) -> String {
+        memory_error("p1, p2".into(), 1 << 20, 65536, io::Error::from_raw_os_error(errno)).to_string()
+    }
+
+    #[test]
+    fn what_the_kernel_says_to_packet_memory_becomes_a_remedy() {
+        assert!(text(libc::EAFNOSUPPORT).contains("no AF_XDP sockets: MRC needs Linux 6.1"));
+        assert!(text(libc::EPERM).contains("p1, p2 needs the capabilities CAP_NET_RAW"));
+        assert!(
+            text(libc::ENOBUFS).contains("needs 1048576 bytes of locked memory, the limit (RLIMIT_MEMLOCK) is 65536")
+        );
+        assert!(text(libc::ENOMEM).contains("1048576 bytes of packet memory"));
+    }
+
+    #[test]
+    fn what_the_kernel_says_to_a_socket_becomes_a_remedy() {
+        let link = Arc::new(LinkState::new(true, 1500, [0; 6]));
+        let spec = PortSpec {
+            num: PortNum::new(1).unwrap(),
+            name: "p1".into(),
+            queue: 3,
+            link,
+        };
+        let text = |errno| socket_error(&spec, &io::Error::from_raw_os_error(errno)).to_string();
+        assert!(text(libc::EBUSY).contains("queue 3 of p1 is in use by another AF_XDP socket"));
+        assert!(text(libc::EINVAL).contains("is there a queue 3?"));
+        assert!(text(libc::ENODEV).contains("unknown interface p1"));
+    }
 
     #[test]
     fn the_largest_pmtu_follows_mtu_and_multi_buffer() {
