@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mrc_protocol::{AccessError, Cx, Instant, Memory, QpEvent, QpState, Qpcc, Stall};
-use mrc_wire::{Payload, PortSet, Qpn};
+use mrc_protocol::{AccessError, Cx, Instant, Memory, QpState, Qpcc, Stall};
+use mrc_wire::{Payload, PortSet};
 
+use super::collect::CqSlot;
 use super::command::CqId;
 use super::config::EngineConfig;
 use super::control::thread_bits;
@@ -18,20 +19,13 @@ use super::peer::Peers;
 use super::qp::QpSlot;
 use super::timer::Timers;
 use crate::region::{KeyMap, PdId, RegionFault, RegionTable};
-use crate::ring::{CompletionProducer, RingCorrupt};
+use crate::ring::RingCorrupt;
 
 /// How long a destroyed queue pair answers duplicates (api.md D11).
 const LINGER_NS: u64 = 1_000_000_000;
 
 /// Requests taken from one send ring before others get their turn.
 const FETCH_BURST: usize = 64;
-
-/// A completion queue as one engine thread sees it.
-pub(super) struct CqSlot {
-    pub(super) producer: CompletionProducer,
-    dirty: bool,
-    overrun: bool,
-}
 
 /// See the module.
 pub(super) struct Core {
@@ -48,9 +42,11 @@ pub(super) struct Core {
     pub(super) ready: VecDeque<u32>,
     /// Had packets in this batch.
     pub(super) touched: Vec<u32>,
+    /// Owe answers to these packets, which leave before anything else does.
+    pub(super) owing: Vec<u32>,
     /// To be asked for completions, events and deadlines.
-    dirty: Vec<u32>,
-    dirty_cqs: Vec<CqId>,
+    pub(super) dirty: Vec<u32>,
+    pub(super) dirty_cqs: Vec<CqId>,
     pub(super) waiting_for_room: VecDeque<u32>,
     lingering: VecDeque<(Instant, u32)>,
     pub(super) responses: VecDeque<Response>,
@@ -85,6 +81,7 @@ impl Core {
             sinks: Vec::new(),
             ready: VecDeque::new(),
             touched: Vec::new(),
+            owing: Vec::new(),
             dirty: Vec::new(),
             dirty_cqs: Vec::new(),
             waiting_for_room: VecDeque::new(),
@@ -181,7 +178,7 @@ impl Core {
     }
 
     /// To ERR for a local reason.
-    fn fail(&mut self, key: u32, now: Instant) {
+    pub(super) fn fail(&mut self, key: u32, now: Instant) {
         let qpn = self.with_qp(key, now, |slot, cx| {
             let live = !matches!(slot.qp.state(), QpState::Err | QpState::Reset);
             slot.qp.handle_error(cx);
@@ -225,137 +222,6 @@ impl Core {
         }
     }
 
-    /// Collects what the queue pairs of this pass have to say: completions go to their queues, which are published together.
-    /// Called after the port rings were flushed, so that an acknowledgement is under way before the application learns what
-    /// it acknowledges (api.md D11).
-    pub(super) fn collect(&mut self, now: Instant) {
-        // Failing queue pairs make others dirty: until nobody is left.
-        while !self.dirty.is_empty() {
-            let mut dirty = std::mem::take(&mut self.dirty);
-            for &key in &dirty {
-                self.collect_one(key, now);
-            }
-            dirty.clear();
-            if self.dirty.is_empty() {
-                // Keep the allocation.
-                self.dirty = dirty;
-            }
-        }
-        for cq in std::mem::take(&mut self.dirty_cqs) {
-            if let Some(Some(slot)) = self.cqs.get_mut(cq.0 as usize) {
-                slot.dirty = false;
-                slot.producer.publish();
-            }
-        }
-    }
-
-    fn collect_one(&mut self, key: u32, now: Instant) {
-        let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
-            return;
-        };
-        slot.lists.dirty = false;
-        self.timers.set(key, slot.qp.next_timeout());
-        let mut overrun = None;
-        while let Some(completion) = slot.qp.poll_completion() {
-            let cq = if completion.queue == mrc_protocol::Queue::Send {
-                slot.send_cq
-            } else {
-                slot.recv_cq
-            };
-            let Some(entry) = slot.completion(&completion) else {
-                continue;
-            };
-            if slot.lingering {
-                continue;
-            }
-            self.cells.completions.add(1);
-            if entry.status != 0 {
-                self.cells.completion_errors.add(1);
-            }
-            let Some(Some(queue)) = self.cqs.get_mut(cq.0 as usize) else {
-                continue;
-            };
-            if queue.overrun {
-                continue;
-            }
-            if queue.producer.push(entry).is_err() {
-                queue.overrun = true;
-                overrun = Some(cq);
-            } else if !std::mem::replace(&mut queue.dirty, true) {
-                self.dirty_cqs.push(cq);
-            }
-        }
-        slot.tell_progress();
-        let (qpn, silent) = (slot.qpn, slot.lingering);
-        while let Some(Some(event)) = self
-            .qps
-            .get_mut(key as usize)
-            .map(|slot| slot.as_mut().and_then(|slot| slot.qp.poll_event()))
-        {
-            self.qp_event(qpn, event, silent);
-        }
-        if let Some(cq) = overrun {
-            self.overrun(cq, now);
-        }
-    }
-
-    fn qp_event(&self, qpn: Qpn, event: QpEvent, silent: bool) {
-        match event {
-            QpEvent::EvBad { ev, port, reason, .. } => {
-                tracing::debug!(%qpn, %ev, %port, ?reason, "path withdrawn");
-                self.cells.port(port).evs_withdrawn.add(1);
-            }
-            QpEvent::EvGood { ev, port, .. } => {
-                tracing::debug!(%qpn, %ev, %port, "path returned");
-                self.cells.port(port).evs_returned.add(1);
-            }
-            _ if silent => {}
-            // What a completion reports raises no event (api.md §3.7).
-            QpEvent::Fatal => tracing::debug!(%qpn, "queue pair failed"),
-            QpEvent::RequestError => self.tell(EngineEvent::QpRequestError(qpn)),
-            QpEvent::AccessError => self.tell(EngineEvent::QpAccessError(qpn)),
-        }
-    }
-
-    /// api.md §3.7: the queue is in error for good, and the queue pairs that use it fail.
-    fn overrun(&mut self, cq: CqId, now: Instant) {
-        if let Some(Some(slot)) = self.cqs.get_mut(cq.0 as usize) {
-            slot.producer.publish();
-            slot.producer.notify_error();
-        }
-        tracing::warn!(
-            cq = cq.0,
-            "completion queue overrun: its queue pairs fail; create it deeper or poll it more often"
-        );
-        self.tell(EngineEvent::CqError(cq));
-        for key in 0..self.qps.len() as u32 {
-            if self
-                .slot(key)
-                .is_some_and(|slot| slot.send_cq == cq || slot.recv_cq == cq)
-            {
-                self.fail(key, now);
-            }
-        }
-    }
-
-    pub(super) fn add_cq(&mut self, cq: CqId, producer: CompletionProducer) {
-        let at = cq.0 as usize;
-        if self.cqs.len() <= at {
-            self.cqs.resize_with(at + 1, || None);
-        }
-        self.cqs[at] = Some(CqSlot {
-            producer,
-            dirty: false,
-            overrun: false,
-        });
-    }
-
-    pub(super) fn remove_cq(&mut self, cq: CqId) {
-        if let Some(slot) = self.cqs.get_mut(cq.0 as usize) {
-            *slot = None;
-        }
-    }
-
     pub(super) fn add_qp(&mut self, key: u32, slot: QpSlot, now: Instant) {
         self.remove(key, now);
         let at = key as usize;
@@ -367,7 +233,7 @@ impl Core {
         for list in [&mut self.ready, &mut self.waiting_for_room] {
             list.reserve(count.saturating_sub(list.len()));
         }
-        for list in [&mut self.touched, &mut self.dirty] {
+        for list in [&mut self.touched, &mut self.owing, &mut self.dirty] {
             list.reserve(count.saturating_sub(list.len()));
         }
         self.dirty_cqs
@@ -403,6 +269,7 @@ impl Core {
         self.ready.retain(|&other| other != key);
         self.waiting_for_room.retain(|&other| other != key);
         self.touched.retain(|&other| other != key);
+        self.owing.retain(|&other| other != key);
         self.dirty.retain(|&other| other != key);
     }
 

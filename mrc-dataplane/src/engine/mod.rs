@@ -7,6 +7,7 @@
 //! says which in its low bits.
 
 mod clock;
+mod collect;
 mod command;
 mod config;
 mod control;
@@ -72,6 +73,7 @@ impl Engine {
 
     /// Carries out a command. `channel` is the event fd that a new completion queue notifies once per event; several queues
     /// may share one.
+    #[expect(clippy::needless_pass_by_value, reason = "the queue keeps it; None needs no type")]
     pub fn command_with(&self, command: Command, channel: Option<Arc<OwnedFd>>) -> Result<Outcome, CommandError> {
         let mut control = self.0.control.lock().unwrap_or_else(PoisonError::into_inner);
         control.execute(command, channel.as_ref(), &self.0.threads, &self.0.facts)

@@ -136,14 +136,18 @@ impl Core {
     pub(super) fn end_batch(&mut self, now: Instant) {
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
-            let peer = self.with_qp(key, now, |slot, _| {
+            let after = self.with_qp(key, now, |slot, _| {
                 slot.lists.touched = false;
                 slot.qp.end_of_batch(now);
-                slot.connection.map(|connection| connection.peer)
+                (slot.connection, slot.qp.has_answers())
             });
-            if let Some(Some(peer)) = peer {
-                self.wake_waiting(peer);
+            let Some((Some(connection), owes)) = after else {
+                continue;
+            };
+            if owes {
+                self.owing.push(key);
             }
+            self.wake_waiting(connection.peer);
         }
         self.touched = touched;
     }

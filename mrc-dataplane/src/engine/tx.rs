@@ -82,6 +82,10 @@ pub(super) fn transmit(
     if !room.refresh(ports).is_empty() {
         wake_waiting_for_room(core);
     }
+    let mut answers = 0;
+    while let Some(key) = core.owing.pop() {
+        answers += serve(core, ports, room, key, clock(), What::Answers).0;
+    }
     let mut sent = 0;
     while sent < BUDGET {
         let Some(key) = core.ready.pop_front() else { break };
@@ -89,13 +93,13 @@ pub(super) fn transmit(
             continue;
         };
         slot.lists.ready = false;
-        let (count, more) = serve(core, ports, room, key, clock());
+        let (count, more) = serve(core, ports, room, key, clock(), What::Everything);
         sent += count;
         if more {
             core.make_ready(key);
         }
     }
-    sent > 0
+    answers + sent > 0
 }
 
 fn wake_waiting_for_room(core: &mut Core) {
@@ -107,13 +111,31 @@ fn wake_waiting_for_room(core: &mut Core) {
     }
 }
 
+/// What a queue pair may send in a turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    /// Acknowledgements that are due; the protocol hands them out first.
+    Answers,
+    Everything,
+}
+
 /// One turn of one queue pair: how many packets it sent, and whether it may have more.
-fn serve(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, key: u32, now: Instant) -> (usize, bool) {
+fn serve(
+    core: &mut Core,
+    ports: &mut [Box<dyn Port>],
+    room: &mut Room,
+    key: u32,
+    now: Instant,
+    what: What,
+) -> (usize, bool) {
     let Some(slot) = core.slot(key) else { return (0, false) };
     let Some(connection) = slot.connection else {
         return (0, false);
     };
     for count in 0..BURST {
+        if what == What::Answers && !core.slot(key).is_some_and(|slot| slot.qp.has_answers()) {
+            return (count, true);
+        }
         let Some(peer) = core.peers.get(connection.peer) else {
             return (count, false);
         };
