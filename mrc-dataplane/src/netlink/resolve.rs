@@ -19,7 +19,9 @@ pub(super) struct Followed {
     /// Whether the routing table has to be asked again.
     pub(super) route_due: bool,
     asked: Option<Instant>,
-    hop: NextHop,
+    /// What the gateway answered last.
+    mac: Option<[u8; 6]>,
+    failed: bool,
 }
 
 /// What follows for one target.
@@ -36,67 +38,55 @@ impl Followed {
             gateway: None,
             route_due: true,
             asked: None,
-            hop: NextHop::Pending,
+            mac: None,
+            failed: false,
         }
     }
 
     /// The routing table has named a next hop, or none.
     pub(super) fn set_gateway(&mut self, gateway: Option<IpAddr>) {
-        if self.gateway != gateway {
+        if self.gateway != gateway && gateway.is_some() {
             // What was known is known of somebody else.
-            self.asked = None;
-            self.hop = NextHop::Pending;
+            *self = Self { gateway, ..Self::new() };
         }
         self.gateway = gateway;
         self.route_due = false;
     }
 
     pub(super) fn evaluate(&mut self, link_up: bool, neighbour: Option<Neighbour>, now: Instant) -> Outcome {
-        let due = |after| {
+        if !link_up {
+            // The kernel forgets the neighbours of a link that goes down. They are asked as soon as it is up.
+            self.asked = None;
+            return Outcome {
+                hop: Unreachable::LinkDown.into(),
+                ask: false,
+            };
+        }
+        let Some(gateway) = self.gateway else {
+            return Outcome {
+                hop: Unreachable::NoRoute.into(),
+                ask: false,
+            };
+        };
+        let mut ask_after = Some(ASK_AGAIN);
+        match neighbour {
+            Some(Neighbour::Known { mac, stale }) => {
+                (self.mac, self.failed) = (Some(mac), false);
+                ask_after = stale.then_some(CHECK_AGAIN);
+            }
+            Some(Neighbour::Failed) => (self.mac, self.failed) = (None, true),
+            // Forgotten or asked for again: what was right so far goes on until the answer is there.
+            None | Some(Neighbour::Asked) => {}
+        }
+        let hop = match self.mac {
+            Some(mac) => NextHop::Resolved(mac),
+            None if self.failed => Unreachable::NeighbourFailed { gateway }.into(),
+            None => NextHop::Pending,
+        };
+        let ask = ask_after.is_some_and(|after| {
             self.asked
                 .is_none_or(|asked| now.saturating_duration_since(asked) >= after)
-        };
-        let Some(gateway) = self.gateway else {
-            return self.outcome(
-                if link_up {
-                    Unreachable::NoRoute
-                } else {
-                    Unreachable::LinkDown
-                }
-                .into(),
-                false,
-                now,
-            );
-        };
-        let known = match self.hop {
-            NextHop::Resolved(mac) => Some(mac),
-            _ => None,
-        };
-        match neighbour {
-            _ if !link_up => self.outcome(Unreachable::LinkDown.into(), false, now),
-            Some(Neighbour::Known { mac, stale }) => {
-                let ask = stale && due(CHECK_AGAIN);
-                self.outcome(NextHop::Resolved(mac), ask, now)
-            }
-            Some(Neighbour::Failed) => {
-                let ask = due(ASK_AGAIN);
-                self.outcome(Unreachable::NeighbourFailed { gateway }.into(), ask, now)
-            }
-            // Forgotten or asked for again: what was right so far goes on until the answer is there.
-            None | Some(Neighbour::Asked) => {
-                let ask = due(ASK_AGAIN);
-                let hop = match (known, self.hop) {
-                    (Some(mac), _) => NextHop::Resolved(mac),
-                    (None, hop @ NextHop::Unreachable(Unreachable::NeighbourFailed { .. })) => hop,
-                    (None, _) => NextHop::Pending,
-                };
-                self.outcome(hop, ask, now)
-            }
-        }
-    }
-
-    fn outcome(&mut self, hop: NextHop, ask: bool, now: Instant) -> Outcome {
-        self.hop = hop;
+        });
         if ask {
             self.asked = Some(now);
         }
@@ -191,6 +181,29 @@ mod tests {
         );
         assert!(!target.evaluate(true, stale, start + ASK_AGAIN).ask);
         assert!(target.evaluate(true, stale, start + CHECK_AGAIN).ask);
+    }
+
+    #[test]
+    fn after_a_link_was_down_the_old_address_is_used_and_checked_at_once() {
+        let mut target = Followed::new();
+        target.set_gateway(Some(gateway()));
+        let now = Instant::now();
+        target.evaluate(true, None, now);
+        target.evaluate(true, Some(Neighbour::Known { mac: MAC, stale: false }), now);
+        assert_eq!(
+            target.evaluate(false, None, now),
+            Outcome {
+                hop: Unreachable::LinkDown.into(),
+                ask: false
+            }
+        );
+        assert_eq!(
+            target.evaluate(true, None, now),
+            Outcome {
+                hop: NextHop::Resolved(MAC),
+                ask: true
+            }
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     /// For readers: something is different.
     pub(super) changed: EventFd,
     /// For the thread: somebody wants something.
-    pub(super) wake: EventFd,
+    pub(super) wake: Arc<EventFd>,
     hops: RwLock<BTreeMap<Target, NextHop>>,
     wanted: Mutex<Vec<Target>>,
     addresses: RwLock<Arc<[HostAddress]>>,
@@ -44,10 +44,14 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(ports: Vec<Watched>) -> nix::Result<Self> {
         let eventfd = || EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let wake = Arc::new(eventfd()?);
+        for watched in &ports {
+            watched.link.set_follower(Arc::clone(&wake));
+        }
         Ok(Self {
             ports,
             changed: eventfd()?,
-            wake: eventfd()?,
+            wake,
             hops: RwLock::default(),
             wanted: Mutex::default(),
             addresses: RwLock::new(Arc::new([])),

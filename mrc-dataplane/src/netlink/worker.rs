@@ -108,8 +108,16 @@ impl Worker {
         if std::mem::take(&mut self.addresses_due) {
             self.read_addresses()?;
         }
-        if self.links_checked.elapsed() >= LINK_CHECK {
+        let since = self.links_checked.elapsed();
+        let doubted = self
+            .shared
+            .ports
+            .iter()
+            .fold(false, |any, watched| watched.link.take_doubt() | any);
+        if since >= LINK_CHECK || doubted {
             self.read_links()?;
+        }
+        if since >= LINK_CHECK {
             // Time itself asks neighbours again.
             self.dirty = true;
         }

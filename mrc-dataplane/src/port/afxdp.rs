@@ -189,9 +189,15 @@ impl AfXdpPort {
                 // More to do than one call does, or the completion ring was full.
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => self.sender.reclaim(),
                 // The interface dropped a frame; the rest is still to be taken.
-                Err(Errno::EBUSY) => self.counters.tx_busy += 1,
+                Err(Errno::EBUSY) => {
+                    self.counters.tx_busy += 1;
+                    self.link.doubt();
+                }
                 // Down, and netlink has not told yet.
-                Err(Errno::ENETDOWN) => return Ok(()),
+                Err(Errno::ENETDOWN) => {
+                    self.link.doubt();
+                    return Ok(());
+                }
                 // The interface is gone, and the socket with it.
                 Err(errno) => return Err(errno.into()),
             }

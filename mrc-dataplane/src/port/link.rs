@@ -1,6 +1,9 @@
 //! What is known of one link, written by whoever follows it (the netlink watcher) and read by everybody.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nix::sys::eventfd::EventFd;
 
 /// State of a link. One writer, any readers, no lock: each value stands for itself.
 #[derive(Debug, Default)]
@@ -10,6 +13,8 @@ pub struct LinkState {
     mtu: AtomicU32,
     mac: AtomicU64,
     changes: AtomicU32,
+    doubted: AtomicBool,
+    follower: OnceLock<Arc<EventFd>>,
 }
 
 impl LinkState {
@@ -44,6 +49,28 @@ impl LinkState {
     /// How often anything of this has changed; a cheap way to see whether to look again.
     pub fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Something was dropped on transmission, as it is when the carrier is gone: whoever follows the link should look now,
+    /// since the kernel tells of a lost carrier up to a second late.
+    pub fn doubt(&self) {
+        if !self.doubted.swap(true, Ordering::AcqRel)
+            && let Some(follower) = self.follower.get()
+        {
+            // A full counter wakes as well.
+            let _ = follower.write(1);
+        }
+    }
+
+    /// Whether somebody has doubted since this was asked last.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.doubted.load(Ordering::Acquire) && self.doubted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whom a doubt wakes.
+    pub(crate) fn set_follower(&self, follower: Arc<EventFd>) {
+        // Nobody follows a link twice.
+        let _ = self.follower.set(follower);
     }
 
     /// Stores what is known now; returns whether anything changed.
