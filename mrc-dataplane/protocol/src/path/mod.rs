@@ -97,8 +97,8 @@ pub(crate) struct PathSet {
     active_ports: PortSet,
     /// End of each port's last time down, by port number; the end of time while it is down.
     down_until: Box<[Instant]>,
-    /// Port of the last control packet.
-    control_port: u8,
+    /// Ports that have not carried a control packet in this pass.
+    control_turns: PortSet,
     checks: Checks,
     events: Events,
     rng: ChaCha8Rng,
@@ -146,7 +146,7 @@ impl PathSet {
             usable: ports,
             active_ports: PortSet::EMPTY,
             down_until: vec![Instant::ZERO; counts.len()].into_boxed_slice(),
-            control_port: below(&mut rng, counts.len()) as u8,
+            control_turns: PortSet::EMPTY,
             checks: Checks::new(entries.len()),
             events: Events::new(),
             paths: entries.into_iter().map(Path::new).collect(),

@@ -105,8 +105,11 @@ impl PathSet {
         let mut restored = None;
         let mut avoided = None;
         let mut wait = None;
+        let mut found = None;
+        let mut stale = false;
         for _ in 0..self.rotation.len() {
-            let (index, stale) = self.rotation.step();
+            let (index, passes_complete) = self.rotation.step();
+            stale |= passes_complete;
             let path = &self.paths[usize::from(index)];
             let (port, state, floor) = (path.entry.port, path.state, path.floor);
             let step = state.on(Happening::Turn);
@@ -118,23 +121,26 @@ impl PathSet {
                 // P23: once per round trip.
                 wait = earlier(wait, Some(from));
             } else if step == Step::Use && Some(index) == avoid {
-                avoided = avoided.or(avoid);
+                avoided = avoid;
             } else if step == Step::Use {
-                if stale {
-                    self.shuffle();
-                }
-                return self.chosen(index, now, rtt_ns);
+                found = Some(index);
+                break;
             } else if step == Step::LoseTurn && restored.is_none() {
                 // Rule 3: this is the turn that it loses.
                 self.handle_one(index, Happening::Turn, Reason::Turn, now, rtt_ns);
                 restored = Some(index);
             }
-            if stale {
-                self.shuffle();
-            }
+        }
+        // Not before the walk has ended: it is to meet every path once.
+        if stale {
+            self.shuffle();
         }
         // Rule 4.
-        match restored.filter(|&index| Some(index) != avoid).or(avoided).or(restored) {
+        match found
+            .or(restored.filter(|&index| Some(index) != avoid))
+            .or(avoided)
+            .or(restored)
+        {
             Some(index) => self.chosen(index, now, rtt_ns),
             None => Choice::Wait(wait),
         }
@@ -164,31 +170,45 @@ impl PathSet {
         Some(index)
     }
 
-    /// A path for a control packet: in turn over the ports that are up, there over the paths that are not bad. A bad one
+    /// A path for a control packet: over the ports that are up, there in turn over the paths that are not bad. A bad one
     /// only if there is nothing else: an answer must go out.
+    ///
+    /// Every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that always leave
+    /// together would meet a silently dead plane with the same one of them for ever.
     pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
         let ports = room.intersection(self.usable);
+        let left = ports.intersection(self.control_turns);
         let mut last_resort = None;
-        let numbers = self.planes.len() as u8;
-        for step in 1..=numbers {
-            let number = (self.control_port + step) % numbers;
-            let Some(port) = PortNum::new(number).filter(|&port| ports.contains(port)) else {
-                continue;
-            };
-            let plane = &mut self.planes[usize::from(number)];
-            for _ in 0..plane.members.len() {
-                plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
-                let index = plane.members[plane.control_cursor];
-                match self.paths[usize::from(index)].state {
-                    EvState::Good | EvState::Skip => {
-                        self.control_port = port.get();
-                        return Some(index);
+        for (turns, new_pass) in [(left, false), (ports.difference(left), true)] {
+            let start = below(&mut self.rng, turns.len());
+            for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
+                let (index, bad) = self.control_on(port);
+                last_resort = last_resort.or(bad);
+                if index.is_some() {
+                    if new_pass {
+                        self.control_turns = self.usable;
                     }
-                    EvState::AssumedBad => last_resort = last_resort.or(Some(index)),
-                    EvState::Denied => {}
+                    self.control_turns.remove(port);
+                    return index;
                 }
             }
         }
         last_resort
+    }
+
+    /// The next path of a port that is not bad, and a bad one that was met before it.
+    fn control_on(&mut self, port: PortNum) -> (Option<EvIndex>, Option<EvIndex>) {
+        let plane = &mut self.planes[usize::from(port.get())];
+        let mut bad = None;
+        for _ in 0..plane.members.len() {
+            plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
+            let index = plane.members[plane.control_cursor];
+            match self.paths[usize::from(index)].state {
+                EvState::Good | EvState::Skip => return (Some(index), bad),
+                EvState::AssumedBad => bad = bad.or(Some(index)),
+                EvState::Denied => {}
+            }
+        }
+        (None, bad)
     }
 }

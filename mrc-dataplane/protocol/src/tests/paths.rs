@@ -6,8 +6,9 @@ use std::vec::Vec;
 use mrc_wire::{Ev, Headers, Opcode, PathVerdict, PortSet};
 
 use crate::attr::{EvEntry, PathConfig};
-use crate::path::{EvState, EvView, Reason};
+use crate::path::{Choice, EvState, EvView, PathSet, Reason};
 use crate::testing::*;
+use crate::time::Instant;
 use crate::work::QpEvent;
 
 /// One packet there and back; what the responder thinks of its path.
@@ -422,4 +423,43 @@ fn control_packets_rotate_over_the_ports_that_are_up() {
     }
     assert_eq!(ports.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
     assert!(ports.values().all(|&count| (13..=14).contains(&count)), "{ports:?}");
+}
+
+#[test]
+fn pairs_of_control_packets_do_not_take_the_same_ports_for_ever() {
+    let (mut a, mut b) = setup(2, 4, 8, 2).pair();
+    let mut orders = BTreeMap::new();
+    for _ in 0..40 {
+        a.post(write(0, 1, 0));
+        let sent = a.poll_all();
+        let back = b.receive_all(&sent);
+        let order: Vec<u8> = back.iter().map(|wire| wire.sent.port.get()).collect();
+        *orders.entry(order).or_insert(0) += 1;
+        a.hear(&back);
+        a.completions();
+    }
+    // SACK and Transport ACK, each on a port of its own, in either order.
+    assert!(
+        orders.len() == 2 && orders.values().all(|&count| count > 5),
+        "{orders:?}"
+    );
+}
+
+#[test]
+fn a_walk_that_ends_a_pass_still_meets_every_path() {
+    let config = PathConfig {
+        reshuffle_passes: 1,
+        active: Some(8),
+        ..PathConfig::explicit(evs(4, 2))
+    };
+    let mut paths = PathSet::new(&config, [7; 32]).unwrap();
+    let room = PortSet::EMPTY.with(port(2));
+    let mut before = None;
+    for _ in 0..200 {
+        let Choice::Path(index) = paths.select(room, before, Instant::ZERO, 1) else {
+            panic!("no path, although two are open");
+        };
+        assert_ne!(Some(index), before, "the path to avoid, although another is open");
+        before = Some(index);
+    }
 }
