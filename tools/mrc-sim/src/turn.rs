@@ -255,7 +255,8 @@ impl World {
                 let record = at
                     .filter(|at| *at < flows[side].requestor.sent)
                     .map(|at| flows[side].requestor.packet(at));
-                record.map(|record| record.path)
+                // A copy that arrived does not speak against its path.
+                record.filter(|record| !record.acked).map(|record| record.path)
             }
             _ => None,
         };
@@ -379,7 +380,7 @@ impl World {
                 (a, b) => a.or(b),
             };
         };
-        if host.qps.iter().any(|slot| slot.qp.has_data()) || !all_sent {
+        if host.qps.iter().any(|slot| slot.qp.has_data() || slot.qp.has_answers()) {
             consider(host.next_room_ns());
         }
         for slot in &host.qps {
@@ -390,6 +391,10 @@ impl World {
                 && slot.qp.state() == QpState::Rts
             {
                 consider(Some(slot.next_post_ns));
+            }
+            // The application finds out about the failure, and goes on posting: all is flushed.
+            if flow.requestor.posted < flow.messages.len() && slot.qp.state() == QpState::Err {
+                consider(Some(self.now_ns + 1_000));
             }
             consider(slot.qp.next_timeout().map(Instant::as_ns));
         }

@@ -29,12 +29,7 @@ pub(crate) enum Event {
     /// Planned for this run.
     Happen(Happening),
     /// A host learns of a port that went up or down.
-    LinkNews {
-        told: usize,
-        about: usize,
-        plane: u8,
-        up: bool,
-    },
+    LinkNews { told: usize, about: usize, plane: u8 },
     /// A queue pair goes to RTR and RTS.
     Ready { connection: usize, side: usize },
 }
@@ -169,7 +164,7 @@ impl World {
                 Event::Wake { host } => self.wake(host, at_ns),
                 Event::Arrive(frame) => self.arrive(frame),
                 Event::Happen(happening) => self.happen(happening)?,
-                Event::LinkNews { told, about, plane, up } => self.hear(told, about, plane, up),
+                Event::LinkNews { told, about, plane } => self.hear(told, about, plane),
                 Event::Ready { connection, side } => self.ready(connection, side)?,
             }
         }
@@ -215,7 +210,6 @@ impl World {
                         told: host,
                         about: host,
                         plane,
-                        up,
                     },
                 );
                 for told in (0..self.hosts.len()).filter(|told| *told != host) {
@@ -225,7 +219,6 @@ impl World {
                             told,
                             about: host,
                             plane,
-                            up,
                         },
                     );
                 }
@@ -262,7 +255,9 @@ impl World {
         Ok(())
     }
 
-    fn hear(&mut self, told: usize, about: usize, plane: u8, up: bool) {
+    /// The news are late, but not older than the last ones: a host hears how things are.
+    fn hear(&mut self, told: usize, about: usize, plane: u8) {
+        let up = self.hosts[about].ports[usize::from(plane) - 1].link_up;
         let Some(port) = PortNum::new(plane) else { return };
         let change = |ports: &mut PortSet| if up { ports.insert(port) } else { ports.remove(port) };
         let host = &mut self.hosts[told];

@@ -78,7 +78,8 @@ impl WorkModel {
         let as_posted = completion.wr_id == send_wr_id(number)
             && completion.slot == slot
             && completion.byte_len == message.len
-            && completion.src_qp.get() == peer_qpn;
+            // A queue pair that fails before RTR knows no peer.
+            && (completion.src_qp.get() == peer_qpn || (status == Status::Flushed && completion.src_qp.get() == 0));
         ensure!(
             as_posted,
             Exact,

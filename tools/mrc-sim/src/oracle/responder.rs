@@ -194,8 +194,15 @@ impl Flow {
                 Memory,
                 "{name}: trimmed packet {index} touches memory"
             );
-            if place == Place::New && self.responder.trim_nack {
-                self.responder.trimmed.entry(index).or_default().push(copy);
+            match place {
+                Place::New if self.responder.trim_nack => {
+                    self.responder.trimmed.entry(index).or_default().push(copy);
+                }
+                // A duplicate may be answered by a SACK like others; what a mark on it means is left open.
+                Place::DuplicateAbove | Place::DuplicateBelow => {
+                    self.responder.copies[index as usize].extend([copy, Copy { ce: false, ..copy }]);
+                }
+                Place::New | Place::OutOfWindow => {}
             }
             return Ok(());
         }
@@ -313,7 +320,7 @@ impl Flow {
                 "{name}: an immediate without a receive, and all goes on"
             );
             model.seen.refused += 1;
-            let message = &self.messages[model.deliverable[0]];
+            let message = &self.messages[model.deliverable[handled.receives]];
             model.refused = Some(((message.first + message.packets) as i64 - 1, 0x63));
         } else {
             ensure!(

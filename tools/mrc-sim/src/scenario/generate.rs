@@ -227,14 +227,19 @@ fn flows_with_immediates(scenario: &mut Scenario) -> impl Iterator<Item = &mut F
 /// Where all must succeed, the retry budget must outlast the faults; elsewhere it must end within reason.
 fn set_limits(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
     scenario.calm_from_ns = faults::calm_from_ns(scenario).max(span_ns);
-    let mut longest_ns = 0;
+    // Where a whole plane may be dead for ever, each answer is a matter of luck.
+    let for_ever = scenario
+        .faults
+        .iter()
+        .any(|fault| fault.kind == Kind::Blackhole && fault.until_ns == u64::MAX);
+    let mut longest_ns = if for_ever { 60_000_000_000 } else { 0 };
     for connection in &mut scenario.connections {
         if scenario.class == Class::Survivable {
             let failures = scenario.calm_from_ns / connection.t0_ns() + 12;
             connection.linear_cnt = 7;
             connection.exp_cnt = match failures.saturating_sub(7) {
                 // R grows by at most one per T0 (protocol.md §5.7), so such a budget cannot be spent.
-                exp_cnt @ 0..=23 if rng.one_in(2) => exp_cnt.max(4) as u8,
+                exp_cnt @ 0..=23 if !for_ever && rng.one_in(2) => exp_cnt.max(4) as u8,
                 _ => 25,
             };
             longest_ns = longest_ns.max(64 * connection.t0_ns());
