@@ -206,6 +206,20 @@ fn ports_survive_their_link_bouncing() {
 }
 
 #[test]
+fn a_port_whose_link_is_down_opens_and_works_when_it_comes_up() {
+    if !privileged("a_port_whose_link_is_down_opens_and_works_when_it_comes_up") {
+        return;
+    }
+    let (a, b) = pair(9000);
+    a.ip("link set p1 down");
+    let (mut left, mut right) = (open_port(&a, 9000), open_port(&b, 9000));
+    a.ip("link set p1 up");
+    let frames: Vec<_> = (0..300).map(|seed| mrc_frame(if seed % 3 == 0 { 4210 } else { 200 }, seed)).collect();
+    exchange(&mut left, &mut right, &frames);
+    exchange(&mut right, &mut left, &frames);
+}
+
+#[test]
 fn frames_that_waited_for_a_link_that_was_down_are_not_delivered_late() {
     if !privileged("frames_that_waited_for_a_link_that_was_down_are_not_delivered_late") {
         return;
