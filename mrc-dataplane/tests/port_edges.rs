@@ -214,7 +214,9 @@ fn a_port_whose_link_is_down_opens_and_works_when_it_comes_up() {
     a.ip("link set p1 down");
     let (mut left, mut right) = (open_port(&a, 9000), open_port(&b, 9000));
     a.ip("link set p1 up");
-    let frames: Vec<_> = (0..300).map(|seed| mrc_frame(if seed % 3 == 0 { 4210 } else { 200 }, seed)).collect();
+    let frames: Vec<_> = (0..300)
+        .map(|seed| mrc_frame(if seed % 3 == 0 { 4210 } else { 200 }, seed))
+        .collect();
     exchange(&mut left, &mut right, &frames);
     exchange(&mut right, &mut left, &frames);
 }
