@@ -7,8 +7,12 @@ use netns_lab::{Lab, Topology};
 
 /// Cargo builds examples beside the tests.
 fn program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.parent().unwrap().parent().unwrap().join("examples/first-program");
+    let test = std::env::current_exe().expect("a test knows where it is");
+    let path = test
+        .ancestors()
+        .nth(2)
+        .expect("tests stand in deps")
+        .join("examples/first-program");
     assert!(
         path.is_file(),
         "{} is not built: cargo test -p mrc-tests does",
