@@ -90,6 +90,7 @@ fn harness(harness: &Harness, json: bool) -> ExitCode {
             report.turns,
             report.virtual_s
         );
+        println!("{} passed, {} failed", report.passed, report.failures.len());
     }
     verdict(&report)
 }
