@@ -250,11 +250,6 @@ impl Plan {
             Err(format!("the plan is out of range: {self:?}"))
         }
     }
-
-    /// Largest message.
-    pub(crate) fn max_size(&self) -> u64 {
-        self.sizes.iter().copied().max().unwrap_or(0)
-    }
 }
 
 /// `64K` and the like.

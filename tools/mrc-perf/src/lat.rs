@@ -86,16 +86,14 @@ impl Step<'_> {
     fn pong(&self) -> Result<Rounds, Failure> {
         let mut game = Game { done: 0 };
         let mut round = 0;
-        let mut latency = None;
-        loop {
+        let latency = loop {
             let end = self.wait_round(&mut game, round)?;
             if let Some(Message::Done { latency: theirs, .. }) = end {
-                latency = theirs;
-                break;
+                break theirs;
             }
             self.post_round(&mut game, round)?;
             round += 1;
-        }
+        };
         self.finish_sends(&mut game, round)?;
         self.control.send(&Message::Done {
             step: self.number,
@@ -150,7 +148,7 @@ impl Step<'_> {
             }
             turns += 1;
             if turns.is_multiple_of(TURNS) {
-                self.reap(game)?;
+                self.reap_rounds(game)?;
                 if let Some(end) = self.control.try_receive()? {
                     return match end {
                         Message::Done { step, .. } if step == self.number && self.setup.side == Side::Server => {
@@ -227,14 +225,14 @@ impl Step<'_> {
     }
 
     fn reap_one(&self, game: &mut Game) -> Result<(), Failure> {
-        if !self.reap(game)? {
+        if !self.reap_rounds(game)? {
             std::hint::spin_loop();
             crate::stop::check()?;
         }
         Ok(())
     }
 
-    fn reap(&self, game: &mut Game) -> Result<bool, Failure> {
+    fn reap_rounds(&self, game: &mut Game) -> Result<bool, Failure> {
         let mut batch = [WorkCompletion::EMPTY; 16];
         let count = self.setup.send_cq.poll(&mut batch)?;
         for completion in &batch[..count] {
