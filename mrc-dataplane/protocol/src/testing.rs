@@ -86,6 +86,16 @@ impl Wire {
         self
     }
 
+    /// A packet that no queue pair made.
+    pub(crate) fn forged(sent: Transmit, len: usize) -> Self {
+        Self {
+            sent,
+            data: vec![0xee; len],
+            ce: false,
+            condition: Condition::Whole,
+        }
+    }
+
     pub(crate) fn psn(&self) -> u32 {
         self.sent.bth.psn.get()
     }
