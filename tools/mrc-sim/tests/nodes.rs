@@ -120,7 +120,7 @@ fn bursts_lose_runs_of_frames_and_duplicates_add_frames() {
     let burst = fault(
         Kind::Burst {
             enter_ppm: 10_000,
-            leave_ppm: 200_000,
+            within_ns: 100,
         },
         Scope::default(),
     );

@@ -12,12 +12,12 @@ pub enum Kind {
         /// Chance in parts per million.
         ppm: u32,
     },
-    /// Losses in bursts (a two-state chain): all frames are lost while the bad state lasts.
+    /// Losses in bursts: all frames are lost while one lasts.
     Burst {
-        /// Chance to fall into the bad state, per frame.
+        /// Chance that a burst begins, per frame.
         enter_ppm: u32,
-        /// Chance to leave it, per frame.
-        leave_ppm: u32,
+        /// Upper limit of its duration.
+        within_ns: u64,
     },
     /// A second copy follows within `within_ns`.
     Duplicate {
@@ -103,7 +103,7 @@ pub enum Outcome {
 pub struct FaultNode {
     fault: Fault,
     salt: u64,
-    in_burst: bool,
+    burst_until_ns: u64,
 }
 
 impl Scope {
@@ -125,7 +125,7 @@ impl FaultNode {
         FaultNode {
             fault,
             salt,
-            in_burst: false,
+            burst_until_ns: 0,
         }
     }
 
@@ -173,10 +173,11 @@ impl FaultNode {
         }
         match kind {
             Kind::Loss { ppm } => lost_if(rng.chance(ppm)),
-            Kind::Burst { enter_ppm, leave_ppm } => {
-                let flips = rng.chance(if self.in_burst { leave_ppm } else { enter_ppm });
-                self.in_burst ^= flips;
-                lost_if(self.in_burst)
+            Kind::Burst { enter_ppm, within_ns } => {
+                if now_ns >= self.burst_until_ns && rng.chance(enter_ppm) {
+                    self.burst_until_ns = now_ns + rng.range(1, within_ns);
+                }
+                lost_if(now_ns < self.burst_until_ns)
             }
             Kind::Blackhole => lost_if(true),
             Kind::Duplicate { ppm, within_ns } if rng.chance(ppm) => (

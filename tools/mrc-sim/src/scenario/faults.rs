@@ -74,7 +74,7 @@ fn add_one(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) 
         ),
         5 => mild(Kind::Burst {
             enter_ppm: rng.pick(&[1_000, 5_000]),
-            leave_ppm: rng.pick(&[100_000, 300_000]),
+            within_ns: rng.pick(&[2_000, 20_000, 200_000]),
         }),
         6 => mild(Kind::Duplicate {
             ppm: rng.pick(&[10_000, 100_000, 500_000]),

@@ -233,6 +233,10 @@ fn set_limits(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
         .iter()
         .any(|fault| fault.kind == Kind::Blackhole && fault.until_ns == u64::MAX);
     let mut longest_ns = if for_ever { 60_000_000_000 } else { 0 };
+    for host in scenario.hosts.iter_mut().filter(|_| for_ever) {
+        // Without tail probes (protocol.md §5.7), packets on dead paths hold a small window until their backoff ends.
+        host.cwnd_packets = host.cwnd_packets.max(64);
+    }
     for connection in &mut scenario.connections {
         if scenario.class == Class::Survivable {
             let failures = scenario.calm_from_ns / connection.t0_ns() + 12;
