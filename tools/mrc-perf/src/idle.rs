@@ -39,7 +39,8 @@ impl<'a> Idle<'a> {
     pub(crate) fn wait(&mut self) {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() < SPIN {
-            std::hint::spin_loop();
+            // Where hosts share cores, the peer may be waiting for this one.
+            std::thread::yield_now();
         } else if self.armed {
             self.channel.next(SLEEP);
             self.armed = false;

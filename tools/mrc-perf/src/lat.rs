@@ -21,6 +21,8 @@ const WARM_UP: u64 = 100;
 const STUCK: Duration = Duration::from_secs(60);
 /// Turns of the waiting loop between two looks at the rest of the world.
 const TURNS: u32 = 4096;
+/// Turns between two offers of the core to others: where hosts share cores, the peer may be waiting for this one.
+const COURTESY: u32 = 32;
 
 /// How the rounds ended.
 pub(crate) struct Rounds {
@@ -147,6 +149,9 @@ impl Step<'_> {
                 self.setup.device.progress();
             }
             turns += 1;
+            if turns.is_multiple_of(COURTESY) {
+                std::thread::yield_now();
+            }
             if turns.is_multiple_of(TURNS) {
                 self.reap_rounds(game)?;
                 if let Some(end) = self.control.try_receive()? {
@@ -163,7 +168,6 @@ impl Step<'_> {
                         STUCK.as_secs()
                     )));
                 }
-                std::thread::yield_now();
             }
         }
     }
