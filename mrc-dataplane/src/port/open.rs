@@ -10,7 +10,7 @@ use mrc_wire::{Encap, Pmtu, PortNum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::afxdp::Hold;
-use super::owner::Ownership;
+use super::owner::{FORK_PATIENCE, Ownership};
 use super::queues::receive_queues;
 use super::xsk::{Bind, CHUNK_LEN, CHUNK_SIZE, Memory, RING_SIZE};
 use super::{AfXdpPort, AttachMode, LinkState, PortCounters, PortError, PortMode};
@@ -249,7 +249,7 @@ fn open_patiently(memory: &mut Memory, bind: &Bind<'_>) -> io::Result<(super::xs
 fn attach(port: &mut AfXdpPort, native: bool) -> Result<(), PortError> {
     let mut steering = port.hold.steering.lock().unwrap_or_else(PoisonError::into_inner);
     if steering.attached().is_none() {
-        steering.attach(&port.name, native)?;
+        attach_patiently(&mut steering, &port.name, native)?;
     }
     let Some(attached) = steering.attached() else {
         return Ok(());
@@ -263,6 +263,21 @@ fn attach(port: &mut AfXdpPort, native: bool) -> Result<(), PortError> {
     drop(steering);
     tracing::info!(port = port.num.get(), interface = port.name, mode = %port.mode, "port open");
     Ok(())
+}
+
+/// The port is ours, so another program of our kind is one whose owner is gone, and which goes at once.
+fn attach_patiently(steering: &mut Steering, name: &str, native: bool) -> Result<(), mrc_ebpf::Error> {
+    let deadline = Instant::now() + FORK_PATIENCE;
+    loop {
+        match steering.attach(name, native) {
+            Err(mrc_ebpf::Error::Occupied { occupant, .. })
+                if occupant.name.as_deref() == Some("steer") && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result.map(drop),
+        }
+    }
 }
 
 fn socket_error(spec: &PortSpec, error: &io::Error) -> PortError {

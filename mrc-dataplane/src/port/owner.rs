@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -14,6 +15,10 @@ use nix::sys::socket::{
 };
 
 use super::PortError;
+
+/// A process that is being started has copies of our descriptors between its fork and its exec, and so keeps for a moment
+/// what its parent has just given up or died with.
+pub(super) const FORK_PATIENCE: Duration = Duration::from_millis(300);
 
 /// Being the one engine of a port, until dropped.
 #[derive(Debug)]
@@ -29,15 +34,19 @@ impl Ownership {
         };
         let address = address(ifindex).map_err(|errno| failed("name", errno))?;
         let listener = open().map_err(|errno| failed("make", errno))?;
-        match bind(listener.as_raw_fd(), &address) {
-            Ok(()) => {}
-            Err(Errno::EADDRINUSE) => {
-                return Err(PortError::Busy {
-                    name: name.to_owned(),
-                    owner: describe_owner(&address),
-                });
+        let deadline = Instant::now() + FORK_PATIENCE;
+        loop {
+            match bind(listener.as_raw_fd(), &address) {
+                Ok(()) => break,
+                Err(Errno::EADDRINUSE) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                Err(Errno::EADDRINUSE) => {
+                    return Err(PortError::Busy {
+                        name: name.to_owned(),
+                        owner: describe_owner(&address),
+                    });
+                }
+                Err(errno) => return Err(failed("bind", errno)),
             }
-            Err(errno) => return Err(failed("bind", errno)),
         }
         // Nobody ever accepts; whoever asks who we are stays in the queue. A full queue costs the next one only the pid.
         listen(&listener, Backlog::MAXCONN).map_err(|errno| failed("listen on", errno))?;
