@@ -4,15 +4,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use mrc_protocol::{AccessError, Cx, Instant, Memory, QpState, Qpcc, Stall};
-use mrc_wire::{Payload, PortSet};
+use mrc_protocol::{AccessError, Cx, EndpointLimits, EndpointOps, Instant, Memory, QpState, Qpcc, Stall};
+use mrc_wire::{Payload, PortNum, PortSet};
 
 use super::collect::CqSlot;
 use super::command::CqId;
 use super::config::EngineConfig;
 use super::control::thread_bits;
 use super::counters::{Cells, EngineDrop};
-use super::endpoint::{BACKLOG, Response};
+use super::endpoint::{Answer, BACKLOG};
 use super::event::{EngineEvent, EventSink};
 use super::handover::Handover;
 use super::peer::Peers;
@@ -49,7 +49,11 @@ pub(super) struct Core {
     pub(super) dirty_cqs: Vec<CqId>,
     pub(super) waiting_for_room: VecDeque<u32>,
     lingering: VecDeque<(Instant, u32)>,
-    pub(super) responses: VecDeque<Response>,
+    /// The own node's part in endpoint operations.
+    pub(super) endpoint: EndpointOps,
+    pub(super) answers: VecDeque<Answer>,
+    /// A peer has said that other ports are up at its end.
+    pub(super) peer_ports_changed: bool,
     pub(super) handover: Handover,
     /// The low bits of a QPN that name its thread.
     pub(super) thread_mask: u32,
@@ -69,6 +73,7 @@ impl Core {
         peers: Peers,
         handover: Handover,
     ) -> Self {
+        let endpoint = EndpointOps::new(&EndpointLimits::default(), config.ev_layout);
         Self {
             config,
             cells,
@@ -86,7 +91,9 @@ impl Core {
             dirty_cqs: Vec::new(),
             waiting_for_room: VecDeque::new(),
             lingering: VecDeque::new(),
-            responses: VecDeque::with_capacity(BACKLOG),
+            endpoint,
+            answers: VecDeque::with_capacity(BACKLOG),
+            peer_ports_changed: false,
             thread_mask: (1 << thread_bits(handover.threads() as u8)) - 1,
             handover,
             index,
@@ -323,15 +330,22 @@ impl Core {
         let Some(peer) = slot.connection.and_then(|connection| self.peers.get(connection.peer)) else {
             return;
         };
-        let usable = self.up.intersection(peer.hopeful);
-        if usable == slot.ports {
+        let own = self.up.intersection(peer.hopeful);
+        let theirs = peer.node.ports();
+        // A mask that leaves nothing is remembered, but does not cut us off (protocol.md §9.3, P24).
+        let theirs = if own.intersection(theirs).is_empty() {
+            PortSet::first(PortNum::MAX)
+        } else {
+            theirs
+        };
+        if (own, theirs) == slot.ports {
             // Resolved by now, perhaps: it may be able to send.
             self.make_ready(key);
             return;
         }
         self.with_qp(key, now, |slot, cx| {
-            slot.ports = usable;
-            slot.qp.handle_ports(cx, usable, PortSet::first(31));
+            slot.ports = (own, theirs);
+            slot.qp.handle_ports(cx, own, theirs);
         });
     }
 

@@ -4,11 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mrc_protocol::Qpcc;
+use mrc_protocol::{EndpointLimits, Qpcc};
 use mrc_wire::{IpPair, L3Path, L3Template, PortNum, PortSet};
 
 use super::config::EngineConfig;
-use super::endpoint::AnswerLimit;
 use crate::neigh::{NextHop, NextHops};
 use crate::port::Port;
 
@@ -32,8 +31,8 @@ pub(super) struct Peer {
     pub(super) hopeful: PortSet,
     /// Queue pairs that wait for the window.
     pub(super) waiting: VecDeque<u32>,
-    /// What endpoint requests of this peer may still be answered.
-    pub(super) answers: AnswerLimit,
+    /// What the node as such has told us.
+    pub(super) node: mrc_protocol::Peer,
     users: u32,
 }
 
@@ -142,7 +141,7 @@ impl Peers {
             resolved: PortSet::EMPTY,
             hopeful: PortSet::EMPTY,
             waiting: VecDeque::new(),
-            answers: AnswerLimit::default(),
+            node: mrc_protocol::Peer::new(&EndpointLimits::default()),
             users: 1,
         };
         peer.resolve(ports, &*self.next_hops, config);

@@ -67,8 +67,8 @@ pub(super) struct QpSlot {
     pub(super) send_cq: CqId,
     pub(super) recv_cq: CqId,
     pub(super) connection: Option<Connection>,
-    /// Ports that the protocol was last told to use.
-    pub(super) ports: PortSet,
+    /// The ports that the protocol was last told to be up: own, and the peer's.
+    pub(super) ports: (PortSet, PortSet),
     pub(super) lists: Lists,
     /// The application has destroyed it; it only answers duplicates (api.md D11).
     pub(super) lingering: bool,
@@ -124,7 +124,7 @@ impl QpSlot {
             send_cq,
             recv_cq,
             connection: None,
-            ports: PortSet::EMPTY,
+            ports: (PortSet::EMPTY, PortSet::EMPTY),
             lists: Lists::default(),
             lingering: false,
             sources: vec![Source::default(); slots],

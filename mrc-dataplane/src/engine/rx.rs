@@ -1,7 +1,7 @@
 //! Frames in: parse, find the queue pair, check the addresses, let the protocol decide.
 
 use mrc_protocol::{Disposition, Instant};
-use mrc_wire::{Frame, Headers, Packet, PortNum, Qpn, ReceiveRules, Reject, parse};
+use mrc_wire::{EndpointOp, Frame, Headers, Packet, PortNum, Qpn, ReceiveRules, Reject, parse};
 
 use super::core::Core;
 use super::counters::EngineDrop;
@@ -40,6 +40,10 @@ impl Core {
         };
         match parse(frame, &rules) {
             Ok(packet) if self.is_elsewhere(packet.bth.dqp) => self.hand_over(frame, packet.bth.dqp, port),
+            Ok(packet) if packet.bth.dqp == Qpn::ENDPOINT => {
+                self.tell_other_threads(frame, &packet, port);
+                self.handle_endpoint(&packet, port, now, true);
+            }
             Ok(packet) => self.handle_packet(&packet, port, now),
             Err(Reject::NotMrc(reason)) => self.cells.not_mrc[reason.index()].add(1),
             Err(Reject::Drop(reason)) => self.cells.malformed[reason.index()].add(1),
@@ -82,17 +86,29 @@ impl Core {
             ev_layout: config.ev_layout,
         };
         // It parsed on the other thread, where it was counted as received.
-        if let Ok(packet) = parse(frame, &rules) {
-            self.handle_packet(&packet, port, now);
+        match parse(frame, &rules) {
+            Ok(packet) if packet.bth.dqp == Qpn::ENDPOINT => self.handle_endpoint(&packet, port, now, false),
+            Ok(packet) => self.handle_packet(&packet, port, now),
+            Err(_) => {}
+        }
+    }
+
+    /// What a peer says of its ports concerns the queue pairs of all threads.
+    fn tell_other_threads(&mut self, frame: Frame<'_>, packet: &Packet<'_>, port: PortNum) {
+        if self.thread_mask != 0
+            && let Headers::EndpointRequest(erth) = packet.headers
+            && erth.op == EndpointOp::PORT_STATUS_UPDATE
+            && self.peers.find(packet.src).is_some()
+        {
+            for thread in 0..self.handover.threads() {
+                // One that is too far behind will hear the repetition, or not: as with any packet that is lost.
+                let _ = self.handover.send(thread, frame, port);
+            }
         }
     }
 
     /// wire-format.md §11 step 7, as far as it does not need the queue pair's state.
     fn handle_packet(&mut self, packet: &Packet<'_>, port: PortNum, now: Instant) {
-        if packet.bth.dqp == Qpn::ENDPOINT {
-            self.handle_endpoint(packet, port, now);
-            return;
-        }
         let Some(&key) = self.by_qpn.get(&packet.bth.dqp.get()) else {
             return self.drop_packet(EngineDrop::UnknownQp);
         };

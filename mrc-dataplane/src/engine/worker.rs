@@ -20,8 +20,9 @@ use super::{rx, tx};
 use crate::port::Port;
 use crate::ring::Board;
 
-/// Longer without a pass than this is a stall: losses that overlap it are no path's fault (protocol.md §5.6; 4 base RTTs).
-const STALL_NS: u64 = 200_000;
+/// Longer without a pass than this is a stall: losses that overlap it are no path's fault (protocol.md §5.6). Engines share
+/// their cores, so that shorter pauses are everyday; if they counted, no path would ever be found dead on a busy machine.
+const STALL_NS: u64 = 4_000_000;
 
 /// How often ports are flushed although nothing was sent, to take finished frames back.
 const TIDY_NS: u64 = 10_000_000;
@@ -117,9 +118,12 @@ impl Worker {
         busy |= self.core.take_handed_over(now);
         self.core.handover.wake();
         self.core.end_batch(now);
+        if std::mem::take(&mut self.core.peer_ports_changed) {
+            self.core.tell_all_ports(now);
+        }
         busy |= self.core.run_timers(now);
         let clock = self.clock;
-        let mut sent = self.core.send_responses(&mut self.ports);
+        let mut sent = self.core.send_answers(&mut self.ports);
         sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
         let pending = self.ports.iter().any(|port| port.tx_pending());
         if sent || pending || !self.core.waiting_for_room.is_empty() || now.since(self.tidied) > TIDY_NS {
@@ -285,7 +289,7 @@ impl Worker {
                             dest_qpn,
                             pmtu,
                         });
-                        slot.ports = PortSet::first(31);
+                        slot.ports = (PortSet::EMPTY, PortSet::EMPTY);
                     }
                     core.tell_ports(key, now);
                 }

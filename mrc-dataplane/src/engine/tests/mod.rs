@@ -2,6 +2,7 @@
 
 mod control;
 mod end;
+mod endpoint;
 mod faults;
 mod garbage;
 mod writes;
