@@ -6,12 +6,14 @@
 mod bare;
 mod error;
 mod frame;
+mod idle;
 mod ours;
 mod ratio;
 mod report;
 mod xsk;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -56,7 +58,10 @@ enum Command {
         /// How many rounds; medians are printed
         #[arg(long, default_value_t = 5)]
         rounds: usize,
-        /// One JSON array instead of the table
+        /// How many seconds to wait for an idle machine before each round
+        #[arg(long, default_value_t = 60)]
+        patience: u64,
+        /// JSON instead of the table
         #[arg(long)]
         json: bool,
     },
@@ -79,7 +84,12 @@ fn main() -> ExitCode {
             };
             bare_rounds(frame, seconds, rounds, mtu, &modes, json)
         }
-        Command::Ratio { seconds, rounds, json } => ratio_rounds(seconds, rounds, json),
+        Command::Ratio {
+            seconds,
+            rounds,
+            patience,
+            json,
+        } => ratio_rounds(seconds, rounds, patience, json),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -118,12 +128,34 @@ fn bare_rounds(
     Ok(())
 }
 
-fn ratio_rounds(seconds: f64, rounds: usize, json: bool) -> Result<(), BenchError> {
-    let rows = ratio::run(rounds, seconds, |round| eprintln!("round {} of {rounds}", round + 1))?;
+fn ratio_rounds(seconds: f64, rounds: usize, patience: u64, json: bool) -> Result<(), BenchError> {
+    let mut busiest: f64 = 0.0;
+    let rows = ratio::run(rounds, seconds, |round| {
+        let busy = idle::wait(Duration::from_secs(patience));
+        busiest = busiest.max(busy);
+        eprintln!(
+            "round {} of {rounds}, machine {:.0} % busy with other things",
+            round + 1,
+            busy * 100.0
+        );
+    })?;
     if json {
-        println!("{}", report::json(&rows));
+        println!(
+            "{}",
+            report::json(&report::Comparison {
+                rounds,
+                busiest,
+                rows: &rows
+            })
+        );
     } else {
         print!("{}", report::ratio_table(rounds, &rows));
+        if idle::is_noisy(busiest) {
+            println!(
+                "the machine was up to {:.0} % busy with other things: these figures mean little",
+                busiest * 100.0
+            );
+        }
     }
     Ok(())
 }

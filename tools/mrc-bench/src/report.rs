@@ -99,6 +99,15 @@ pub(crate) fn bare_table(frame: usize, mtu: u32, rounds: usize, rows: &[BareRow]
     text
 }
 
+/// The comparison, for JSON.
+#[derive(Serialize)]
+pub(crate) struct Comparison<'a> {
+    pub(crate) rounds: usize,
+    /// The largest share of its time that the machine was busy with other things before a round.
+    pub(crate) busiest: f64,
+    pub(crate) rows: &'a [Row],
+}
+
 /// The table of the comparison.
 pub(crate) fn ratio_table(rounds: usize, rows: &[Row]) -> String {
     let mut text = format!("one plane, one queue pair, a core a host; {rounds} interleaved rounds, medians\n");

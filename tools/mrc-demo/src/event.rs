@@ -17,7 +17,9 @@ pub(crate) enum Event {
     Progress { at_ns: u64, done: u64 },
     /// Source: for so long no write completed, until then.
     Gap { at_ns: u64, gap_ns: u64 },
-    /// Source: everything is written.
+    /// Source: everything is written and acknowledged.
+    Written { at_ns: u64 },
+    /// Source: its part is over.
     Finished(Finished),
     /// Target: so many bytes of data have arrived on each plane.
     Arrived { at_ns: u64, planes: Vec<u64> },
@@ -31,8 +33,10 @@ pub(crate) struct Finished {
     pub(crate) bytes: u64,
     pub(crate) elapsed_ns: u64,
     pub(crate) retransmissions: u64,
-    pub(crate) evs_withdrawn: u64,
-    pub(crate) evs_returned: u64,
+    /// By plane.
+    pub(crate) evs_withdrawn: Vec<u64>,
+    /// By plane.
+    pub(crate) evs_returned: Vec<u64>,
     pub(crate) errors: u64,
 }
 

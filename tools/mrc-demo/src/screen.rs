@@ -37,6 +37,13 @@ impl Arrivals {
         self.samples.push_back((at_ns, bytes));
     }
 
+    /// Bytes that have arrived on each plane.
+    pub(crate) fn totals(&self) -> Vec<u64> {
+        self.samples
+            .back()
+            .map_or_else(|| vec![0; self.planes], |(_, bytes)| bytes.clone())
+    }
+
     /// Gb/s of each plane of late.
     pub(crate) fn gbps(&self) -> Vec<f64> {
         let (Some((from_ns, from)), Some((to_ns, to))) = (self.samples.front(), self.samples.back()) else {

@@ -61,14 +61,15 @@ pub(crate) fn run(size: usize, seed: u64) -> Result<(), DemoError> {
     let started = Instant::now();
     let bytes = write_all(&qp, &cq, &region, remote, &enough)?;
     let elapsed_ns = started.elapsed().as_nanos() as u64;
+    Event::Written { at_ns: now_ns() }.tell()?;
     wait_for_paths(&device);
     let counters = device.counters();
     Event::Finished(Finished {
         bytes,
         elapsed_ns,
         retransmissions: counters.retransmissions(),
-        evs_withdrawn: counters.evs_withdrawn(),
-        evs_returned: counters.evs_returned(),
+        evs_withdrawn: counters.ports.iter().map(|port| port.evs_withdrawn).collect(),
+        evs_returned: counters.ports.iter().map(|port| port.evs_returned).collect(),
         errors: counters.completion_errors,
     })
     .tell()?;
@@ -144,7 +145,10 @@ fn write_all(
         }
         for completion in &completions[..count] {
             if let Err(status) = completion.result {
-                return Err(DemoError::Write { index: completion.wr_id, status });
+                return Err(DemoError::Write {
+                    index: completion.wr_id,
+                    status,
+                });
             }
             completed += 1;
         }

@@ -28,8 +28,9 @@ pub(crate) struct Play {
 const PLANE: usize = 2;
 const DOWN_AT: f64 = 0.3;
 const UP_AT: f64 = 0.6;
-/// It stays down for at least so long, however fast the data moves.
-const DOWN_FOR: Duration = Duration::from_millis(300);
+/// However fast the data moves, each act lasts at least so long: before the failure, while the plane is down, and after its return.
+/// More data than asked for is moved where it takes that.
+const ACT: Duration = Duration::from_secs(1);
 /// A plane has come back when it carries this share of what the others do.
 const BACK_AT: f64 = 0.5;
 /// How long it may take to come back.
@@ -67,6 +68,7 @@ pub(crate) fn run(play: &Play) -> Result<bool, DemoError> {
         done: 0,
         moved: Instant::now(),
         plane_returned: false,
+        written: false,
         finished: None,
         verdict: None,
     };
@@ -140,7 +142,9 @@ enum Phase {
     Before,
     Down,
     Up,
-    /// The plane is back, or too late.
+    /// The plane carries data again, since then.
+    Back(Instant),
+    /// Nothing more is to be seen.
     Settled,
 }
 
@@ -157,6 +161,7 @@ struct Show<'a> {
     done: u64,
     moved: Instant,
     plane_returned: bool,
+    written: bool,
     finished: Option<Finished>,
     verdict: Option<Verdict>,
 }
@@ -178,6 +183,7 @@ impl Show<'_> {
                     times: self.times,
                     pauses: std::mem::take(&mut self.pauses),
                     plane_returned: self.plane_returned,
+                    arrived: self.arrivals.totals(),
                 });
             }
             if self.finished.is_none() && self.moved.elapsed() > STUCK {
@@ -220,16 +226,19 @@ impl Show<'_> {
                 self.arrivals.add(at_ns, planes);
                 if self.started_ns == 0 {
                     self.moved = Instant::now();
-                } else if self.finished.is_none() {
+                } else if !self.written {
                     self.draw(at_ns);
                     self.act()?;
                 }
             }
-            Event::Finished(finished) => {
-                self.screen
-                    .say("everything is written and acknowledged; the target compares");
-                self.finished = Some(finished);
+            Event::Written { at_ns } => {
+                self.written = true;
+                self.screen.say(&format!(
+                    "everything is written and acknowledged after {:.2} s; the target compares",
+                    at_ns.saturating_sub(self.started_ns) as f64 / 1e9
+                ));
             }
+            Event::Finished(finished) => self.finished = Some(finished),
             Event::Verdict(verdict) if role == "target" => self.verdict = Some(verdict),
             Event::Verdict(_) => {}
         }
@@ -254,7 +263,7 @@ impl Show<'_> {
     fn act(&mut self) -> Result<(), DemoError> {
         let since = |ns: u64| Duration::from_nanos(now_ns().saturating_sub(ns));
         match self.phase {
-            Phase::Before if self.share_done() >= DOWN_AT => {
+            Phase::Before if self.share_done() >= DOWN_AT && since(self.started_ns) >= ACT => {
                 self.times.down_ns = now_ns();
                 self.lab.set_link(TARGET, PLANE, false)?;
                 self.screen.say(&format!(
@@ -262,7 +271,7 @@ impl Show<'_> {
                 ));
                 self.phase = Phase::Down;
             }
-            Phase::Down if self.share_done() >= UP_AT && since(self.times.down_ns) >= DOWN_FOR => {
+            Phase::Down if self.share_done() >= UP_AT && since(self.times.down_ns) >= ACT => {
                 self.lab.set_link(TARGET, PLANE, true)?;
                 self.times.up_ns = now_ns();
                 self.screen.say(&format!("-- plane {PLANE} is up again"));
@@ -272,19 +281,22 @@ impl Show<'_> {
                 let gbps = self.arrivals.gbps();
                 let others = gbps.iter().sum::<f64>() - gbps[PLANE - 1];
                 let average = others / (gbps.len() - 1) as f64;
-                self.plane_returned = average > 0.0 && gbps[PLANE - 1] >= BACK_AT * average;
-                if self.plane_returned || since(self.times.up_ns) >= BACK_PATIENCE {
-                    self.phase = Phase::Settled;
+                if average > 0.0 && gbps[PLANE - 1] >= BACK_AT * average {
+                    self.plane_returned = true;
+                    self.phase = Phase::Back(Instant::now());
+                } else if since(self.times.up_ns) >= BACK_PATIENCE {
                     self.enough()?;
                 }
             }
-            Phase::Before | Phase::Down | Phase::Settled => {}
+            Phase::Back(at) if at.elapsed() >= ACT => self.enough()?,
+            Phase::Before | Phase::Down | Phase::Back(_) | Phase::Settled => {}
         }
         Ok(())
     }
 
     /// Tells the source that it may end, once all data has been written.
     fn enough(&mut self) -> Result<(), DemoError> {
+        self.phase = Phase::Settled;
         let told = self
             .source
             .stdin

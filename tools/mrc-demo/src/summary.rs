@@ -25,6 +25,8 @@ pub(crate) struct Summary {
     pub(crate) plane: usize,
     pub(crate) times: Times,
     pub(crate) pauses: Vec<Pause>,
+    /// Bytes of data that have arrived on each plane.
+    pub(crate) arrived: Vec<u64>,
     /// The plane carried data again.
     pub(crate) plane_returned: bool,
 }
@@ -105,13 +107,8 @@ pub(crate) fn render(summary: &Summary) -> String {
     );
     row("  before the failure", milliseconds(summary.longest_otherwise_ns()));
     row("retransmissions", finished.retransmissions.to_string());
-    row(
-        "EVs",
-        format!(
-            "{} withdrawn, {} returned",
-            finished.evs_withdrawn, finished.evs_returned
-        ),
-    );
+    row("EVs", evs(finished, summary.plane));
+    row("arrived per plane", gibibytes(&summary.arrived));
     row(
         "sha256",
         format!(
@@ -125,6 +122,26 @@ pub(crate) fn render(summary: &Summary) -> String {
     }
     let _ = writeln!(text, "{} errors", summary.errors());
     text
+}
+
+/// Withdrawn and returned, and how many of them were of the plane that died.
+fn evs(finished: &Finished, plane: usize) -> String {
+    let of_it = |counts: &[u64]| counts.get(plane - 1).copied().unwrap_or(0);
+    format!(
+        "{} withdrawn ({} of plane {plane}), {} returned ({})",
+        finished.evs_withdrawn.iter().sum::<u64>(),
+        of_it(&finished.evs_withdrawn),
+        finished.evs_returned.iter().sum::<u64>(),
+        of_it(&finished.evs_returned)
+    )
+}
+
+fn gibibytes(bytes: &[u64]) -> String {
+    let parts: Vec<_> = bytes
+        .iter()
+        .map(|bytes| format!("{:.2}", *bytes as f64 / f64::from(1 << 30)))
+        .collect();
+    format!("{} GiB", parts.join(" + "))
 }
 
 fn milliseconds(ns: u64) -> String {
@@ -145,6 +162,8 @@ mod tests {
                 bytes: 1 << 30,
                 elapsed_ns: 2_000_000_000,
                 retransmissions: 3,
+                evs_withdrawn: vec![1, 16],
+                evs_returned: vec![1, 15],
                 ..Finished::default()
             },
             verdict: Verdict {
@@ -171,6 +190,7 @@ mod tests {
                     length_ns: 90_000_000,
                 },
             ],
+            arrived: vec![1 << 29, 0, 1 << 28],
             plane_returned: true,
         }
     }
@@ -180,6 +200,11 @@ mod tests {
         let text = render(&summary());
         assert!(summary().ok());
         assert_eq!(text.lines().last(), Some("0 errors"));
+        assert!(
+            text.contains("17 withdrawn (16 of plane 2), 16 returned (15)"),
+            "{text}"
+        );
+        assert!(text.contains("0.50 + 0.00 + 0.25 GiB"), "{text}");
         assert!(text.contains("4.29 Gb/s") && text.contains("1.00 GiB"), "{text}");
     }
 
