@@ -89,6 +89,9 @@ pub struct Tuning {
     pub sack_gen_threshold_bytes: u32,
     /// Longest time without a SACK for a received packet; 0 = off (protocol.md §6.4, P13).
     pub sack_hold_ns: u64,
+    /// A SACK shows 64 PSNs. How many more may follow it in a batch, when packets arrived that are further apart; 0 = the
+    /// window is shown part by part, one SACK a batch (protocol.md §6.5).
+    pub extra_sacks: u8,
     /// The least tolerance of reordering (protocol.md §5.6).
     pub reo_min_ns: u64,
     /// Answers to trims, probes and duplicates per second and kind (protocol.md §14).
@@ -102,6 +105,7 @@ impl Default for Tuning {
         Self {
             sack_gen_threshold_bytes: 16384,
             sack_hold_ns: 20 * US,
+            extra_sacks: 15,
             reo_min_ns: 50 * US,
             answers_per_s: 1000,
             answers_burst: 256,

@@ -65,6 +65,17 @@ impl BitRing {
         }
     }
 
+    /// Clears `base` to `base + 63` where `mask` has a bit. How many were set?
+    pub(crate) fn clear_window(&mut self, base: Psn, mask: u64) -> u32 {
+        let mut set = self.window(base) & mask;
+        let count = set.count_ones();
+        while set != 0 {
+            self.clear(base.add(set.trailing_zeros()));
+            set &= set - 1;
+        }
+        count
+    }
+
     /// The first PSN of `from..to` whose bit is set.
     pub(crate) fn first_set(&self, from: Psn, to: Psn) -> Option<Psn> {
         let mut at = from;

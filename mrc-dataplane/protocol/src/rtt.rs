@@ -4,10 +4,12 @@ use crate::qpcc::Qpcc;
 use crate::time::{Instant, US};
 
 /// Smoothed round trip time and its variation (RFC 6298's filter).
+#[expect(clippy::struct_field_names, reason = "units last")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     srtt_ns: u64,
     rttvar_ns: u64,
+    min_ns: u64,
 }
 
 impl Rtt {
@@ -15,10 +17,22 @@ impl Rtt {
         if self.srtt_ns == 0 {
             self.srtt_ns = rtt_ns.max(1);
             self.rttvar_ns = rtt_ns / 2;
+            self.min_ns = rtt_ns;
         } else {
             self.rttvar_ns = (3 * self.rttvar_ns + self.srtt_ns.abs_diff(rtt_ns)) / 4;
             self.srtt_ns = ((7 * self.srtt_ns + rtt_ns) / 8).max(1);
+            self.min_ns = self.min_ns.min(rtt_ns);
         }
+    }
+
+    /// The smallest that was measured; 0 before the first sample.
+    pub(crate) fn min_ns(&self) -> u64 {
+        self.min_ns
+    }
+
+    /// How much longer than the shortest a round trip may be expected to take.
+    fn spread_ns(&self) -> u64 {
+        (self.srtt_ns + 4 * self.rttvar_ns).saturating_sub(self.min_ns)
     }
 
     /// Smoothed; before the first sample the base round trip.
@@ -47,6 +61,9 @@ impl Rtt {
 }
 
 /// `reo_wnd`: how much later than others a packet may arrive before it counts as lost (protocol.md §5.6).
+///
+/// The rule there trusts congestion control to hold queues to `target_qdelay`. Hosts that share their processors delay
+/// packets and SACKs by more, and a fixed window does not hold queues at all: so what was measured counts too.
 #[derive(Clone, Debug)]
 pub(crate) struct Reordering {
     min_ns: u64,
@@ -64,12 +81,14 @@ impl Reordering {
         }
     }
 
-    fn start_ns(&self, cc: &Qpcc) -> u64 {
-        (cc.base_rtt_ns() + 2 * cc.target_qdelay_ns()).max(self.min_ns)
+    fn start_ns(&self, rtt: &Rtt, cc: &Qpcc) -> u64 {
+        (cc.base_rtt_ns() + 2 * cc.target_qdelay_ns())
+            .max(rtt.spread_ns())
+            .max(self.min_ns)
     }
 
-    pub(crate) fn wnd_ns(&self, cc: &Qpcc) -> u64 {
-        self.start_ns(cc).max(self.grown_ns)
+    pub(crate) fn wnd_ns(&self, rtt: &Rtt, cc: &Qpcc) -> u64 {
+        self.start_ns(rtt, cc).max(self.grown_ns)
     }
 
     /// Rule A's wait: paths keep order, hosts nearly.
@@ -78,19 +97,18 @@ impl Reordering {
     }
 
     /// A packet that was declared lost had arrived.
-    pub(crate) fn on_spurious_loss(&mut self, cc: &Qpcc, now: Instant) {
-        let start_ns = self.start_ns(cc);
-        let limit_ns = (16 * cc.base_rtt_ns()).max(start_ns);
-        self.grown_ns = (self.wnd_ns(cc) * 2).min(limit_ns);
+    pub(crate) fn on_spurious_loss(&mut self, rtt: &Rtt, cc: &Qpcc, now: Instant) {
+        let limit_ns = (16 * cc.base_rtt_ns().max(rtt.min_ns())).max(self.start_ns(rtt, cc));
+        self.grown_ns = (self.wnd_ns(rtt, cc) * 2).min(limit_ns);
         self.quiet_since = now;
     }
 
     /// A sixteenth less for each 16 round trips without a spurious loss.
-    pub(crate) fn decay(&mut self, cc: &Qpcc, srtt_ns: u64, now: Instant) {
-        if self.grown_ns != 0 && now.since(self.quiet_since) >= 16 * srtt_ns {
+    pub(crate) fn decay(&mut self, rtt: &Rtt, cc: &Qpcc, now: Instant) {
+        if self.grown_ns != 0 && now.since(self.quiet_since) >= 16 * rtt.srtt_ns(cc) {
             self.quiet_since = now;
             self.grown_ns -= self.grown_ns / 16;
-            if self.grown_ns <= self.start_ns(cc) {
+            if self.grown_ns <= self.start_ns(rtt, cc) {
                 self.grown_ns = 0;
             }
         }
@@ -117,21 +135,41 @@ mod tests {
     #[test]
     fn tolerance_doubles_up_to_its_limit_and_decays_back() {
         let cc = Qpcc::fixed(1);
+        let rtt = Rtt::default();
         let mut reo = Reordering::new(50_000);
-        assert_eq!(reo.wnd_ns(&cc), 150_000);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 150_000);
         let mut now = Instant::from_ns(1);
-        reo.on_spurious_loss(&cc, now);
-        assert_eq!(reo.wnd_ns(&cc), 300_000);
+        reo.on_spurious_loss(&rtt, &cc, now);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 300_000);
         for _ in 0..5 {
-            reo.on_spurious_loss(&cc, now);
+            reo.on_spurious_loss(&rtt, &cc, now);
         }
-        assert_eq!(reo.wnd_ns(&cc), 800_000, "16 base round trips");
-        reo.decay(&cc, 50_000, now + 799_999);
-        assert_eq!(reo.wnd_ns(&cc), 800_000);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 800_000, "16 base round trips");
+        reo.decay(&rtt, &cc, now + 799_999);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 800_000);
         for _ in 0..100 {
             now = now + 800_000;
-            reo.decay(&cc, 50_000, now);
+            reo.decay(&rtt, &cc, now);
         }
-        assert_eq!(reo.wnd_ns(&cc), 150_000);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 150_000);
+    }
+
+    #[test]
+    fn tolerance_follows_round_trips_that_vary() {
+        let cc = Qpcc::fixed(1);
+        let reo = Reordering::new(50_000);
+        let mut rtt = Rtt::default();
+        for n in 0..100 {
+            rtt.sample(if n % 4 == 0 { 3_000_000 } else { 200_000 });
+        }
+        assert!(
+            (2_800_000..6_000_000).contains(&reo.wnd_ns(&rtt, &cc)),
+            "{}",
+            reo.wnd_ns(&rtt, &cc)
+        );
+        for _ in 0..100 {
+            rtt.sample(200_000);
+        }
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 150_000);
     }
 }

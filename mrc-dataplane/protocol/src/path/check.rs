@@ -188,9 +188,14 @@ impl PathSet {
         self.arm_gate(now);
     }
 
+    /// Does any bad path wait for its probe?
+    pub(crate) fn has_checks(&self) -> bool {
+        !self.checks.ready.is_empty()
+    }
+
     /// A bad path to probe now, on a port with room.
     pub(crate) fn poll_check(&mut self, room: PortSet, now: Instant) -> Option<EvIndex> {
-        if self.checks.ready.is_empty() {
+        if !self.has_checks() {
             return None;
         }
         let paid = self.checks.paid_packets >= PACKETS_PER_PROBE;

@@ -22,7 +22,7 @@ pub(crate) use self::state::Happening;
 use self::state::Step;
 pub use self::state::{EvState, Reason};
 use crate::attr::{EvEntry, PathConfig};
-use crate::time::Instant;
+use crate::time::{Instant, MS};
 use crate::work::{CreateError, QpEvent};
 
 /// Index of an EV in its universe.
@@ -97,6 +97,10 @@ pub(crate) struct PathSet {
     active_ports: PortSet,
     /// End of each port's last time down, by port number; the end of time while it is down.
     down_until: Box<[Instant]>,
+    /// When a packet of the peer last arrived on each port, by port number.
+    heard_at: Box<[Instant]>,
+    /// When one last arrived at all.
+    heard_last: Instant,
     /// Ports that have not carried a control packet in this pass.
     control_turns: PortSet,
     checks: Checks,
@@ -146,6 +150,8 @@ impl PathSet {
             usable: ports,
             active_ports: PortSet::EMPTY,
             down_until: vec![Instant::ZERO; counts.len()].into_boxed_slice(),
+            heard_at: vec![Instant::ZERO; counts.len()].into_boxed_slice(),
+            heard_last: Instant::ZERO,
             control_turns: PortSet::EMPTY,
             checks: Checks::new(entries.len()),
             events: Events::new(),
@@ -408,6 +414,19 @@ impl PathSet {
     /// Was the port of this path down at some time since `sent`? Then a loss is not the path's fault (§5.6).
     pub(crate) fn was_down_since(&self, index: EvIndex, sent: Instant) -> bool {
         self.down_until[usize::from(self.entry(index).port.get())] > sent
+    }
+
+    /// A packet of the peer arrived on this port: so that path works, and the way back along it probably too.
+    pub(crate) fn heard(&mut self, port: PortNum, now: Instant) {
+        self.heard_at[usize::from(port.get())] = now;
+        self.heard_last = now;
+    }
+
+    /// The ports on which the peer was heard lately, as long as it was heard (P17); all if it never was.
+    fn heard_lately(&self) -> PortSet {
+        const LATELY_NS: u64 = 100 * MS;
+        let lately = |port: &PortNum| self.heard_at[usize::from(port.get())] + LATELY_NS > self.heard_last;
+        self.usable.iter().filter(lately).collect()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<QpEvent> {

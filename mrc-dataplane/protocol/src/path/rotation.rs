@@ -174,12 +174,18 @@ impl PathSet {
     /// only if there is nothing else: an answer must go out.
     ///
     /// Every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that always leave
-    /// together would meet a silently dead plane with the same one of them for ever.
+    /// together would meet a silently dead plane with the same one of them for ever. Ports on which the peer was heard lately
+    /// come first: one whose far end is dead still looks alive here.
     pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
         let ports = room.intersection(self.usable);
-        let left = ports.intersection(self.control_turns);
+        let heard = ports.intersection(self.heard_lately());
+        let left = heard.intersection(self.control_turns);
         let mut last_resort = None;
-        for (turns, new_pass) in [(left, false), (ports.difference(left), true)] {
+        for (turns, new_pass) in [
+            (left, false),
+            (heard.difference(left), true),
+            (ports.difference(heard), false),
+        ] {
             let start = below(&mut self.rng, turns.len());
             for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
                 let (index, bad) = self.control_on(port);

@@ -137,7 +137,7 @@ mod tests {
     fn table_is_that_of_the_specification() {
         let mut text = String::new();
         let mut row = |cells: [&str; 5]| {
-            let line: String = cells.iter().map(|cell| std::format!("{cell:<15}")).collect();
+            let line = cells.map(|cell| std::format!("{cell:<15}")).concat();
             writeln!(text, "{}", line.trim_end()).unwrap();
         };
         row(["", "GOOD", "SKIP", "ASSUMED_BAD", "DENIED"]);

@@ -9,6 +9,7 @@ use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
 
 use crate::attr::{QpCreate, Tuning};
 use crate::path::{EvView, PathSet};
+use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
 use crate::stats::QpStats;
@@ -180,7 +181,7 @@ impl Qp {
         self.requestor.post(request)?;
         if self.state == QpState::Rts {
             let now = self.clock(now);
-            self.requestor.review_paths(&self.paths, now);
+            self.requestor.review_paths(&self.paths, now, &mut self.stats);
         }
         Ok(())
     }
@@ -213,7 +214,7 @@ impl Qp {
 
     /// A packet for this queue pair arrived on `port`, from one of the peer's addresses to one of the own (the caller
     /// has checked both, protocol.md §3).
-    pub fn handle_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, _port: PortNum) -> Disposition {
+    pub fn handle_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, port: PortNum) -> Disposition {
         self.clock(cx.now);
         let permits = self.state.permits();
         let request = matches!(packet.headers, Headers::Write { .. } | Headers::Probe(_));
@@ -229,6 +230,7 @@ impl Qp {
         if (packet.bth.p_key ^ self.conn.p_key) & 0x7fff != 0 {
             return Disposition::Dropped(Drop::PKey);
         }
+        self.paths.heard(port, self.now);
         if request {
             self.handle_request(cx, packet)
         } else {
@@ -251,7 +253,7 @@ impl Qp {
             Outcome::Dropped(reason) => Disposition::Dropped(reason),
             Outcome::Refused(refusal) => {
                 // The NAK is owed; everything else ends (protocol.md §5.9).
-                self.fail(Failure::FLUSH, refusal.event(), cx);
+                self.fail(Failure::FLUSH, Some(refusal.event()), cx);
                 Disposition::Accepted
             }
         }
@@ -274,7 +276,7 @@ impl Qp {
         match result {
             Ok(None) => Disposition::Accepted,
             Ok(Some(failure)) => {
-                self.fail(failure, QpEvent::Fatal, cx);
+                self.fail(failure, Some(QpEvent::Fatal), cx);
                 Disposition::Accepted
             }
             Err(reason) => Disposition::Dropped(reason),
@@ -324,19 +326,21 @@ impl Qp {
         if self.state != QpState::Rts || self.lingering {
             return;
         }
-        self.note_stall(due, now, cx);
+        // protocol.md §5.6: a timer that is served so late shows that this engine was away.
+        if let Some(from) = due {
+            self.note_stall(Stall { from, to: now }, cx.cc);
+        }
         let (requestor, mut env) = self.sending(cx);
         if let Some(failure) = requestor.handle_timeout(&mut env) {
-            self.fail(failure, QpEvent::Fatal, cx);
+            self.fail(failure, Some(QpEvent::Fatal), cx);
         }
     }
 
-    /// protocol.md §5.6: a timer that is served so late shows that this engine was away.
-    fn note_stall(&mut self, due: Option<Instant>, now: Instant, cx: &Cx<'_>) {
-        if let Some(from) = due
-            && now.since(from) > self.requestor.stall_ns(cx.cc)
-        {
-            self.stall = Some(Stall { from, to: now });
+    /// Remembers the latest absence that was long enough to matter.
+    fn note_stall(&mut self, stall: Stall, cc: &Qpcc) {
+        let matters = stall.to.since(stall.from) > self.requestor.stall_ns(cc);
+        if matters && self.stall.is_none_or(|known| known.to < stall.to) {
+            self.stall = Some(stall);
         }
     }
 
@@ -348,7 +352,7 @@ impl Qp {
         if self.state == QpState::Rts && !self.lingering {
             let (requestor, mut env) = self.sending(cx);
             requestor.withdraw(lost_here, &mut env);
-            requestor.review_paths(env.paths, now);
+            requestor.review_paths(env.paths, now, env.stats);
         }
     }
 
@@ -356,14 +360,14 @@ impl Qp {
     pub fn handle_local_fault(&mut self, cx: &mut Cx<'_>, slot: u32, status: Status) {
         if self.state == QpState::Rts {
             let failure = self.requestor.local_fault(slot, status);
-            self.fail(failure, QpEvent::Fatal, cx);
+            self.fail(failure, Some(QpEvent::Fatal), cx);
         }
     }
 
     // ---- ends
 
     /// protocol.md §5.9.
-    fn fail(&mut self, failure: Failure, event: QpEvent, cx: &mut Cx<'_>) {
+    fn fail(&mut self, failure: Failure, event: Option<QpEvent>, cx: &mut Cx<'_>) {
         if self.state == QpState::Err {
             return;
         }
@@ -371,11 +375,7 @@ impl Qp {
         self.responder.fail();
         let (requestor, mut env) = self.sending(cx);
         requestor.fail(failure, &mut env);
-        self.raise(event);
-    }
-
-    fn raise(&mut self, event: QpEvent) {
-        if self.events.len() < EVENTS {
+        if let Some(event) = event.filter(|_| self.events.len() < EVENTS) {
             self.events.push_back(event);
         }
     }
@@ -383,10 +383,7 @@ impl Qp {
     /// The application moves the queue pair to ERR: what is posted is flushed. No event: it knows.
     pub fn handle_error(&mut self, cx: &mut Cx<'_>) {
         self.clock(cx.now);
-        if self.state != QpState::Err {
-            self.fail(Failure::FLUSH, QpEvent::Fatal, cx);
-            self.events.pop_back();
-        }
+        self.fail(Failure::FLUSH, None, cx);
     }
 
     /// To RESET: everything is discarded without completions. Also to be called before a queue pair is dropped, so that
@@ -433,15 +430,14 @@ impl Qp {
     }
 
     fn sending<'a>(&'a mut self, cx: &'a mut Cx<'_>) -> (&'a mut Requestor, Env<'a>) {
-        let stall = match (self.stall, cx.stall) {
-            (Some(a), Some(b)) => Some(if a.to > b.to { a } else { b }),
-            (one, None) | (None, one) => one,
-        };
+        if let Some(stall) = cx.stall {
+            self.note_stall(stall, cx.cc);
+        }
         let env = Env {
             now: self.now,
             cc: cx.cc,
             paths: &mut self.paths,
-            stall,
+            stall: self.stall,
             stats: &mut self.stats,
         };
         (&mut self.requestor, env)

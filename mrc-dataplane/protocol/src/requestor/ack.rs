@@ -33,7 +33,7 @@ impl Requestor {
         self.acknowledge_up_to(psn, &mut tally, env);
         self.queue.complete(psn, self.conn.pmtu);
         self.feed_congestion_control(&tally, false, None, None, env);
-        self.detect_late(env);
+        self.waits.detection = true;
         self.waits.ack = None;
         self.review(env);
         Ok(())

@@ -59,6 +59,15 @@ impl Requestor {
         self.marks.push_back(ev);
     }
 
+    /// Rules A and B, if SACKs came since they were looked at. To be called when a batch of packets has been handled.
+    pub(crate) fn detect_losses(&mut self, env: &mut Env<'_>) {
+        if core::mem::take(&mut self.waits.detection) {
+            self.detect_late(env);
+            self.handle_marks(env);
+            self.review(env);
+        }
+    }
+
     /// Rule A: one path keeps order.
     pub(super) fn handle_marks(&mut self, env: &mut Env<'_>) {
         while let Some(&ev) = self.marks.front() {
@@ -87,7 +96,7 @@ impl Requestor {
     /// Rule B: other paths may be slower, but not by more than `reo_wnd`.
     pub(super) fn detect_late(&mut self, env: &mut Env<'_>) {
         let Some(newest) = self.newest_acked else { return };
-        let wnd_ns = self.reo.wnd_ns(env.cc);
+        let wnd_ns = self.reo.wnd_ns(&self.rtt, env.cc);
         let late = |table: &Table, unack_psn| {
             table
                 .oldest(unack_psn)
@@ -107,7 +116,7 @@ impl Requestor {
         state: Option<&CcState>,
         env: &mut Env<'_>,
     ) {
-        let wnd_ns = self.reo.wnd_ns(env.cc);
+        let wnd_ns = self.reo.wnd_ns(&self.rtt, env.cc);
         let base = seth.bitmap_base();
         // Bits of PSNs above cack_psn.
         let at_or_below = seth.cack_psn.diff(base) + 1;

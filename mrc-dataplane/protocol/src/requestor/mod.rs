@@ -221,7 +221,7 @@ impl Requestor {
     }
 
     pub(crate) fn has_data(&self) -> bool {
-        self.table.lost_count() > 0 || self.queue.has_unsent()
+        self.table.lost_count() > 0 || self.queue.has_unsent() || self.waits.detection
     }
 
     pub(crate) fn rtt_ns(&self) -> (u64, u64) {
@@ -232,9 +232,11 @@ impl Requestor {
         self.retries
     }
 
-    /// From which delay on the own engine counts as stalled (protocol.md §5.6).
+    /// How long the own engine must have been away for that to explain losses (protocol.md §5.6). Round trips as they are,
+    /// not as they could be: on a host that is always busy, short absences are part of them.
     pub(crate) fn stall_ns(&self, cc: &Qpcc) -> u64 {
-        (4 * cc.base_rtt_ns()).min(self.t0_ns().map_or(u64::MAX, |t0_ns| t0_ns / 2))
+        let rtt_ns = cc.base_rtt_ns().max(self.rtt.srtt_ns(cc));
+        (4 * rtt_ns).min(self.t0_ns().map_or(u64::MAX, |t0_ns| t0_ns / 2))
     }
 
     /// Nominal bytes of a sent packet.

@@ -83,12 +83,11 @@ impl Requestor {
         let ce = seth.m == PathVerdict::SkipOnce;
         env.stats.marks_received += u64::from(ce);
         self.feed_congestion_control(&tally, ce, rtt_ns, state, env);
-        // Step 8.
+        // Step 8. Rules A and B wait for the rest of the batch: the SACK of an older packet may be behind this one.
         if let Some(probe) = probe {
             self.detect_unseen(probe.sent, seth, state, env);
         }
-        self.detect_late(env);
-        self.handle_marks(env);
+        self.waits.detection = true;
         self.review(env);
         Ok(())
     }
@@ -158,8 +157,10 @@ impl Requestor {
         } else {
             tally.late_bytes += u64::from(bytes);
         }
-        // §5.6: a copy that was declared lost had arrived. Either it was not sent again yet, or the echo says so.
-        let first_copy = record.copies() > 1 && echo.is_some_and(|echo| !echo.rtx);
+        // §5.6: a copy that was declared lost had arrived. Either it was not sent again yet, or the echo says so, or the
+        // new copy cannot be back already.
+        let first_copy = record.copies() > 1
+            && (echo.is_some_and(|echo| !echo.rtx) || env.now.since(record.sent) < self.rtt.min_ns());
         if record.was_inferred_lost() && (record.state == State::Lost || first_copy) {
             tally.spurious = true;
             env.stats.losses_spurious += 1;
@@ -206,9 +207,9 @@ impl Requestor {
             rc: state.is_some_and(|state| state.rc),
         });
         if tally.spurious {
-            self.reo.on_spurious_loss(env.cc, env.now);
+            self.reo.on_spurious_loss(&self.rtt, env.cc, env.now);
         } else {
-            self.reo.decay(env.cc, self.rtt.srtt_ns(env.cc), env.now);
+            self.reo.decay(&self.rtt, env.cc, env.now);
         }
     }
 }

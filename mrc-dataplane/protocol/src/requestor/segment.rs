@@ -14,6 +14,7 @@ const MAX_TACK_LAG: i32 = 1 << 22;
 impl Requestor {
     /// The lowest PSN that must be sent again.
     pub(crate) fn poll_retransmission(&mut self, env: &mut Env<'_>, room: PortSet) -> Option<Transmit> {
+        self.detect_losses(env);
         let ports = room.intersection(env.cc.room());
         if self.waits.resend {
             return self.poll_resend(env, ports);
@@ -160,7 +161,7 @@ impl Requestor {
 
     /// A reliability probe that is due (protocol.md §9.1): not limited by window or MPR, and not in flight.
     pub(crate) fn poll_probe(&mut self, env: &mut Env<'_>, room: PortSet) -> Option<Transmit> {
-        if self.probes.is_full() {
+        if !(self.waits.probe || env.paths.has_checks()) || self.probes.is_full() {
             return None;
         }
         let (ev, purpose) = if self.waits.probe

@@ -6,6 +6,7 @@ use mrc_wire::Psn;
 use super::probe::Purpose;
 use super::{Env, Failure, Requestor};
 use crate::path::{Happening, PathSet, Reason};
+use crate::stats::QpStats;
 use crate::time::{Instant, MS, SEC, ack_timeout_ns, earlier};
 use crate::work::Status;
 
@@ -18,7 +19,10 @@ pub(super) struct Waits {
     pub(super) probe: bool,
     /// The highest PSN should go out again for it.
     pub(super) resend: bool,
+    /// SACKs came: rules A and B are to be looked at when the batch is complete.
+    pub(super) detection: bool,
     /// Any eligible path.
+    is_blocked: bool,
     blocked: Option<Blocked>,
     /// Deadlock guard: when it opens, and whether it has.
     pub(super) guard: Option<Instant>,
@@ -55,6 +59,7 @@ const RESEND_WITHOUT_TIMEOUT_NS: u64 = SEC;
 impl Requestor {
     /// Does what is due; the retry budget may end here.
     pub(crate) fn handle_timeout(&mut self, env: &mut Env<'_>) -> Option<Failure> {
+        self.detect_losses(env);
         let mut failed = self.expire_packets(env);
         self.handle_marks(env);
         while let Some((_, psn)) = self
@@ -173,18 +178,20 @@ impl Requestor {
         if self.waits.ack.is_none() {
             (self.waits.probe, self.waits.resend) = (false, false);
         }
-        self.review_paths(env.paths, env.now);
+        self.review_paths(env.paths, env.now, env.stats);
     }
 
     /// The same for what depends on the paths only.
-    pub(crate) fn review_paths(&mut self, paths: &PathSet, now: Instant) {
+    pub(crate) fn review_paths(&mut self, paths: &PathSet, now: Instant, stats: &mut QpStats) {
         let blocked = (self.has_data() || self.waits.resend) && !paths.any_eligible();
         if !blocked {
+            self.waits.is_blocked = false;
             self.waits.blocked = None;
             self.waits.guard = None;
             self.waits.guard_open = false;
             return;
         }
+        stats.blocked += u64::from(!core::mem::replace(&mut self.waits.is_blocked, true));
         if self.waits.blocked.is_none()
             && let Some(t0_ns) = self.t0_ns()
         {

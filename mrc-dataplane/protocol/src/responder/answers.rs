@@ -7,6 +7,18 @@ use crate::attr::Tuning;
 use crate::limit::TokenBucket;
 use crate::time::{Instant, US};
 
+/// Where the bitmap of a SACK begins (§6.5): any base is correct.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Base {
+    /// Behind `cack_psn`: asked for, repeated, or probed.
+    Start,
+    /// Where the last scan of the window stopped.
+    #[default]
+    Scan,
+    /// At the first PSN that no SACK has shown.
+    News,
+}
+
 /// The packet or probe that a SACK answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trigger {
@@ -16,9 +28,19 @@ pub(super) struct Trigger {
     pub(super) entropy: Ev,
     pub(super) ce: bool,
     pub(super) rtx: bool,
-    /// Show the PSNs behind `cack_psn`: asked for, repeated, or probed.
-    pub(super) from_start: bool,
+    pub(super) base: Base,
     pub(super) tx_timestamp: Tick,
+}
+
+impl Trigger {
+    /// This trigger, in a SACK that stands for an unsent one too.
+    fn after(self, unsent: Option<Self>) -> Self {
+        let from_start = unsent.is_some_and(|unsent| unsent.base == Base::Start);
+        Self {
+            base: if from_start { Base::Start } else { self.base },
+            ..self
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +66,7 @@ pub(super) struct Answers {
     hold_ns: u64,
     /// `sack_trigger_cnt`.
     count_bytes: u32,
-    /// The last packet, for the hold timer.
+    /// The last packet, for the hold timer and for SACKs that only show more.
     latest: Trigger,
     hold_until: Option<Instant>,
     /// Called for in this batch: one SACK, one ACK.
@@ -53,6 +75,10 @@ pub(super) struct Answers {
     /// To be sent.
     own_sacks: Ring<Trigger>,
     sack: Option<Trigger>,
+    /// SACKs that may follow in this batch to show what the others had no room for.
+    extra_sacks: u8,
+    extra_sacks_left: u8,
+    more: bool,
     ack: bool,
     nacks: Ring<Nack>,
     /// Limits.
@@ -99,6 +125,9 @@ impl Answers {
             batch_ack: false,
             own_sacks: Ring::new(OWN_SACKS),
             sack: None,
+            extra_sacks: tuning.extra_sacks,
+            extra_sacks_left: 0,
+            more: false,
             ack: false,
             nacks: Ring::new(NACKS),
             duplicates: Limit {
@@ -120,13 +149,14 @@ impl Answers {
         self.batch_ack = false;
         self.own_sacks.clear();
         self.sack = None;
+        self.more = false;
         self.ack = false;
         self.nacks.clear();
         self.duplicate = None;
     }
 
     pub(super) fn any(&self) -> bool {
-        !self.own_sacks.is_empty() || self.sack.is_some() || self.ack || !self.nacks.is_empty()
+        !self.own_sacks.is_empty() || self.sack.is_some() || self.more || self.ack || !self.nacks.is_empty()
     }
 
     fn count(&mut self, nominal_bytes: u32) {
@@ -156,8 +186,7 @@ impl Answers {
 
     /// All triggers of a batch share one SACK.
     fn merge(&mut self, trigger: Trigger) {
-        let from_start = trigger.from_start || self.batch_sack.is_some_and(|earlier| earlier.from_start);
-        self.batch_sack = Some(Trigger { from_start, ..trigger });
+        self.batch_sack = Some(trigger.after(self.batch_sack));
         self.sacked();
     }
 
@@ -212,10 +241,10 @@ impl Answers {
     }
 
     pub(super) fn end_of_batch(&mut self) {
+        self.extra_sacks_left = self.extra_sacks;
         if let Some(trigger) = self.batch_sack.take() {
             // An unsent one is replaced: the newer one says more.
-            let from_start = trigger.from_start || self.sack.is_some_and(|earlier| earlier.from_start);
-            self.sack = Some(Trigger { from_start, ..trigger });
+            self.sack = Some(trigger.after(self.sack));
         }
         self.ack |= core::mem::take(&mut self.batch_ack);
     }
@@ -246,7 +275,20 @@ impl Answers {
     }
 
     pub(super) fn take_sack(&mut self) -> Option<Trigger> {
-        self.own_sacks.pop().or_else(|| self.sack.take())
+        let called_for = self.own_sacks.pop().or_else(|| self.sack.take());
+        if called_for.is_some() || !self.more {
+            return called_for;
+        }
+        self.extra_sacks_left -= 1;
+        Some(Trigger {
+            base: Base::News,
+            ..self.latest
+        })
+    }
+
+    /// A SACK was built. One shows 64 PSNs; when a batch brought news from further apart (`more_news`), others follow.
+    pub(super) fn sack_again(&mut self, more_news: bool) {
+        self.more = more_news && self.extra_sacks_left > 0;
     }
 
     pub(super) fn take_ack(&mut self) -> bool {

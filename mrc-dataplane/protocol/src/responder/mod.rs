@@ -52,6 +52,9 @@ pub(crate) struct Responder {
     received: BitRing,
     last: BitRing,
     asked: BitRing,
+    /// Received, and in no SACK yet.
+    unshown: BitRing,
+    unshown_count: u32,
     ooo_count: u32,
     rcvd_bytes: u64,
     messages: u32,
@@ -82,6 +85,8 @@ impl Responder {
             received: BitRing::new(window),
             last: BitRing::new(window),
             asked: BitRing::new(window),
+            unshown: BitRing::new(window),
+            unshown_count: 0,
             ooo_count: 0,
             rcvd_bytes: 0,
             messages: 0,
@@ -111,6 +116,8 @@ impl Responder {
         self.received.clear_all();
         self.last.clear_all();
         self.asked.clear_all();
+        self.unshown.clear_all();
+        self.unshown_count = 0;
         (self.ooo_count, self.rcvd_bytes, self.messages) = (0, 0, 0);
         self.stash.clear();
         self.recv.clear();
@@ -207,6 +214,7 @@ impl Responder {
         if let Some(trigger) = self.answers.take_sack() {
             stats.sacks_sent += 1;
             let (seth, state) = self.build_sack(&trigger);
+            self.answers.sack_again(self.unshown_count > 0);
             let bth = Bth {
                 rtx: trigger.rtx,
                 ..Bth::new(Opcode::Sack, dqp, self.cack_psn)

@@ -2,7 +2,7 @@
 
 use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Reth};
 
-use super::answers::{Nack, Trigger};
+use super::answers::{Base, Nack, Trigger};
 use super::stash::Immediate;
 use super::{Env, Responder};
 use crate::work::{Drop, QpEvent};
@@ -81,7 +81,7 @@ impl Responder {
             entropy: packet.ev,
             ce: packet.ce,
             rtx: bth.rtx,
-            from_start: bth.rtx || bth.a,
+            base: if bth.rtx || bth.a { Base::Start } else { Base::Scan },
             tx_timestamp: packet.tx_timestamp(),
         };
         if let Condition::Trimmed { last_hop } = packet.condition {
@@ -118,6 +118,8 @@ impl Responder {
         }
         self.rcvd_bytes = self.rcvd_bytes.wrapping_add(u64::from(packet.nominal_size()));
         self.received.set(psn);
+        self.unshown.set(psn);
+        self.unshown_count += 1;
         if bth.opcode.is_last() {
             self.last.set(psn);
         }
@@ -239,6 +241,7 @@ impl Responder {
         }
         while self.received.clear(psn) {
             self.ooo_count -= 1;
+            self.unshown_count -= u32::from(self.unshown.clear(psn));
             self.cack_psn = psn;
             // `direct` belongs to the first PSN of this run: only its arrival can have started it.
             if let Some(immediate) = direct.take().or_else(|| self.stash.take(psn))
@@ -275,7 +278,7 @@ impl Responder {
             entropy: packet.ev,
             ce: packet.ce,
             rtx: packet.bth.rtx,
-            from_start: true,
+            base: Base::Start,
             tx_timestamp: peth.tx_timestamp,
         };
         if self.answers.probed(trigger, env.now) {

@@ -3,12 +3,12 @@
 use mrc_wire::{CcState, PathVerdict, Psn, Seth};
 
 use super::Responder;
-use super::answers::Trigger;
+use super::answers::{Base, Trigger};
 
 impl Responder {
     pub(super) fn build_sack(&mut self, trigger: &Trigger) -> (Seth, CcState) {
         let cack_psn = self.cack_psn;
-        let (base, sack_bitmap) = self.bitmap(trigger.from_start);
+        let (base, sack_bitmap) = self.bitmap(trigger.base);
         let offset = trigger.psn.diff(cack_psn);
         let seth = Seth {
             // P14: ALWAYS_SKIP is never generated.
@@ -44,21 +44,25 @@ impl Responder {
     }
 
     /// Which 64 PSNs are shown, and what is known of them. Long windows are shown part by part, in turn.
-    fn bitmap(&mut self, from_start: bool) -> (Psn, u64) {
+    fn bitmap(&mut self, choice: Base) -> (Psn, u64) {
         let first = self.cack_psn.next();
-        let base = if from_start || self.max_rcv_psn.diff(self.cack_psn) <= 64 {
-            first
-        } else {
-            let base = if self.lowest_unsacked_psn.diff(first) > 0 {
-                self.lowest_unsacked_psn
-            } else {
-                first
-            };
-            let latest = self.max_rcv_psn.sub(63);
-            if base.diff(latest) > 0 { latest } else { base }
+        let fits = self.max_rcv_psn.diff(self.cack_psn) <= 64;
+        let wish = match choice {
+            Base::Start => first,
+            _ if fits => first,
+            Base::Scan => self.lowest_unsacked_psn,
+            Base::News => self.unshown.first_set(first, self.max_rcv_psn.next()).unwrap_or(first),
         };
-        let next = base.add(64);
-        self.lowest_unsacked_psn = if next.diff(self.max_rcv_psn) > 0 { first } else { next };
+        let latest = self.max_rcv_psn.sub(63);
+        let base = match choice {
+            _ if wish.diff(first) <= 0 => first,
+            Base::Scan | Base::News if wish.diff(latest) > 0 => latest,
+            _ => wish,
+        };
+        if choice != Base::News {
+            let next = base.add(64);
+            self.lowest_unsacked_psn = if next.diff(self.max_rcv_psn) > 0 { first } else { next };
+        }
         // Bits beyond max_rcv_psn: none is set in the window, and beyond it the ring shows what it has forgotten.
         let shown = self.max_rcv_psn.diff(base) + 1;
         let mask = match shown {
@@ -66,6 +70,7 @@ impl Responder {
             1..64 => (1 << shown) - 1,
             _ => 0,
         };
+        self.unshown_count -= self.unshown.clear_window(base, mask);
         (base, self.received.window(base) & mask)
     }
 }

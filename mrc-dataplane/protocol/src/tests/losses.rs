@@ -15,7 +15,7 @@ use crate::work::{Cx, Disposition, Drop};
 struct Sack {
     cack: u32,
     offset: i16,
-    sack_offset: i16,
+    base: i16,
     bitmap: u64,
     rtx: bool,
 }
@@ -25,7 +25,7 @@ impl Sack {
         Self {
             cack,
             offset: 0,
-            sack_offset: 1,
+            base: 1,
             bitmap: 0,
             rtx: false,
         }
@@ -37,7 +37,7 @@ impl Sack {
             ack_psn_offset_or_probe_id: self.offset.cast_unsigned(),
             entropy: about.sent.ev,
             cack_psn: psn(self.cack),
-            sack_offset: self.sack_offset,
+            sack_offset: self.base,
             sack_bitmap: self.bitmap,
             ..Seth::default()
         };
@@ -158,7 +158,7 @@ fn sack_marks_cumulative_bitmap_and_trigger() {
     // Offset 0 and negative: bits at or below cack_psn are no news.
     check(
         Sack {
-            sack_offset: 0,
+            base: 0,
             bitmap: 0b1011,
             ..Sack::up_to(10)
         },
@@ -166,7 +166,7 @@ fn sack_marks_cumulative_bitmap_and_trigger() {
     );
     check(
         Sack {
-            sack_offset: -5,
+            base: -5,
             bitmap: 0b0100_0011_1111,
             ..Sack::up_to(14)
         },
@@ -174,7 +174,7 @@ fn sack_marks_cumulative_bitmap_and_trigger() {
     );
     check(
         Sack {
-            sack_offset: -200,
+            base: -200,
             bitmap: u64::MAX,
             ..Sack::up_to(14)
         },
@@ -182,7 +182,7 @@ fn sack_marks_cumulative_bitmap_and_trigger() {
     );
     check(
         Sack {
-            sack_offset: i16::MIN,
+            base: i16::MIN,
             bitmap: 1,
             ..Sack::up_to(9)
         },
@@ -190,7 +190,7 @@ fn sack_marks_cumulative_bitmap_and_trigger() {
     );
     check(
         Sack {
-            sack_offset: 15,
+            base: 15,
             bitmap: 0b11,
             ..Sack::up_to(9)
         },

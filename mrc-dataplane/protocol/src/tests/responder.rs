@@ -189,6 +189,7 @@ fn one_batch_shares_one_sack_but_each_mark_and_each_probe_has_its_own() {
 fn long_windows_are_shown_part_by_part() {
     let setup = Setup {
         tuning: Tuning {
+            extra_sacks: 0,
             sack_hold_ns: 0,
             ..Tuning::default()
         },
@@ -400,4 +401,33 @@ fn window_of_the_largest_mpr_works() {
     talk(&mut a, &mut b);
     assert_eq!(a.completions().len(), 1);
     assert_eq!(b.region.bytes[..256 * 40_000], a.sources[0]);
+}
+
+#[test]
+fn batch_that_is_spread_wide_is_shown_at_once() {
+    let setup = Setup::default();
+    let (sent, mut b) = quiet(900, &setup);
+    b.hear(&sent[1..700]);
+    b.poll_all();
+    // PSN 10 is missing; one packet in 50 of the rest arrives, the last one asks.
+    let mut batch: Vec<Wire> = sent[700..].iter().step_by(50).cloned().collect();
+    batch.last_mut().unwrap().sent.bth.a = true;
+    let back = b.receive_all(&batch);
+    let mut seen = std::collections::BTreeSet::new();
+    for (_, seth, _) in sacks(&back) {
+        assert_eq!((seth.cack_psn, seth.m), (psn(9), PathVerdict::None));
+        let base = 9 + i32::from(seth.sack_offset);
+        seen.extend(
+            (0..64)
+                .filter(|bit| seth.sack_bitmap >> bit & 1 != 0)
+                .map(|bit| (base + bit) as u32),
+        );
+    }
+    assert!(batch.iter().all(|wire| seen.contains(&wire.psn())));
+    assert!(sacks(&back).len() <= 5, "{}", sacks(&back).len());
+    b.advance(20_000);
+    assert_eq!(b.poll_all(), [], "nothing more to show");
+    // Nothing extra while everything fits into one.
+    let (sent, mut b) = quiet(64, &setup);
+    assert_eq!(sacks(&b.receive_all(&sent[1..])).len(), 1);
 }
