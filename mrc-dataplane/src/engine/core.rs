@@ -44,6 +44,8 @@ pub(super) struct Core {
     pub(super) touched: Vec<u32>,
     /// Owe answers to these packets, which leave before anything else does.
     pub(super) owing: Vec<u32>,
+    /// Such answers stand in a transmit ring that was not flushed since.
+    pub(super) answered: bool,
     /// To be asked for completions, events and deadlines.
     pub(super) dirty: Vec<u32>,
     pub(super) dirty_cqs: Vec<CqId>,
@@ -87,6 +89,7 @@ impl Core {
             ready: VecDeque::new(),
             touched: Vec::new(),
             owing: Vec::new(),
+            answered: false,
             dirty: Vec::new(),
             dirty_cqs: Vec::new(),
             waiting_for_room: VecDeque::new(),

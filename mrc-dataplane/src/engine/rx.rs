@@ -9,22 +9,35 @@ use crate::port::Port;
 
 /// Frames handled with one reading of the clock (design: RTT samples steer congestion control).
 const BATCH: usize = 16;
-/// Frames taken from one port before the others get their turn.
-const BUDGET: usize = 64;
+/// Frames after which acknowledgements are decided: as many as the bitmap of a SACK shows.
+const ROUND: usize = 64;
 
-/// Takes what has arrived on one port. True if there was anything.
-pub(super) fn receive(core: &mut Core, port: &mut dyn Port, clock: impl Fn() -> Instant) -> bool {
-    let num = port.num();
+/// Takes one round of what has arrived: a little from each port in turn, since packets that were sent one after the other over
+/// different planes would otherwise seem to be far out of order. A round that is not full has emptied the ports.
+pub(super) fn receive(core: &mut Core, ports: &mut [Box<dyn Port>], clock: impl Fn() -> Instant) -> Round {
+    let share = (ROUND / ports.len().max(1)).clamp(4, BATCH);
     let mut taken = 0;
-    while taken < BUDGET {
-        let now = clock();
-        let count = port.rx_batch(BATCH, &mut |frame| core.handle_frame(frame, num, now));
-        taken += count;
-        if count < BATCH {
-            break;
+    loop {
+        let mut full = false;
+        for port in &mut *ports {
+            let (num, now) = (port.num(), clock());
+            let count = port.rx_batch(share, &mut |frame| core.handle_frame(frame, num, now));
+            taken += count;
+            full |= count == share;
+        }
+        if !full {
+            return Round { taken, more: false };
+        }
+        if taken >= ROUND {
+            return Round { taken, more: true };
         }
     }
-    taken > 0
+}
+
+/// What [`receive`] took.
+pub(super) struct Round {
+    pub(super) taken: usize,
+    pub(super) more: bool,
 }
 
 impl Core {

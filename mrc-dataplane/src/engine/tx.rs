@@ -11,8 +11,9 @@ use crate::region::RegionFault;
 
 /// Packets that a queue pair may send before the next one has its turn, with one reading of the clock.
 const BURST: usize = 16;
-/// Packets in one pass, so that arriving ones do not wait for long.
-const BUDGET: usize = 128;
+/// Packets in one pass, so that arriving ones do not wait for long, and so that the planes, which are flushed one after the
+/// other, do not get far out of step.
+const BUDGET: usize = 64;
 
 /// Free places in the transmit rings.
 #[derive(Default)]
@@ -72,6 +73,20 @@ impl From<BuildError> for Fault {
     }
 }
 
+/// Queues the acknowledgements that a round of packets calls for.
+pub(super) fn answer(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, clock: impl Fn() -> Instant) {
+    if core.owing.is_empty() {
+        return;
+    }
+    if !room.refresh(ports).is_empty() {
+        wake_waiting_for_room(core);
+    }
+    while let Some(key) = core.owing.pop() {
+        let (count, _) = serve(core, ports, room, key, clock(), What::Answers);
+        core.answered |= count > 0;
+    }
+}
+
 /// Serves the queue pairs that may have something to send. True if anything was sent.
 pub(super) fn transmit(
     core: &mut Core,
@@ -81,10 +96,6 @@ pub(super) fn transmit(
 ) -> bool {
     if !room.refresh(ports).is_empty() {
         wake_waiting_for_room(core);
-    }
-    let mut answers = 0;
-    while let Some(key) = core.owing.pop() {
-        answers += serve(core, ports, room, key, clock(), What::Answers).0;
     }
     let mut sent = 0;
     while sent < BUDGET {
@@ -99,7 +110,7 @@ pub(super) fn transmit(
             core.make_ready(key);
         }
     }
-    answers + sent > 0
+    sent > 0
 }
 
 fn wake_waiting_for_room(core: &mut Core) {

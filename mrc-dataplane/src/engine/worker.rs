@@ -110,20 +110,15 @@ impl Worker {
         let mut busy = self.run_jobs();
         busy |= self.follow_links(false);
         busy |= self.hear_bells(start);
-        for port in &mut self.ports {
-            let clock = self.clock;
-            busy |= rx::receive(&mut self.core, &mut **port, || clock.now());
-        }
+        busy |= self.receive();
         let now = self.clock.now();
-        busy |= self.core.take_handed_over(now);
-        self.core.handover.wake();
-        self.core.end_batch(now);
         if std::mem::take(&mut self.core.peer_ports_changed) {
             self.core.tell_all_ports(now);
         }
         busy |= self.core.run_timers(now);
         let clock = self.clock;
         let mut sent = self.core.send_answers(&mut self.ports);
+        sent |= std::mem::take(&mut self.core.answered);
         sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
         let pending = self.ports.iter().any(|port| port.tx_pending());
         if sent || pending || !self.core.waiting_for_room.is_empty() || now.since(self.tidied) > TIDY_NS {
@@ -137,6 +132,30 @@ impl Worker {
             deadline: self.core.next_deadline(),
             wants_room: pending || !self.core.waiting_for_room.is_empty(),
         }
+    }
+
+    /// Takes what has arrived, round by round, and queues the answers to each.
+    fn receive(&mut self) -> bool {
+        /// Rounds in a pass, so that what is to be sent does not wait for long.
+        const ROUNDS: usize = 2;
+        let clock = self.clock;
+        let mut any = false;
+        for _ in 0..ROUNDS {
+            let round = rx::receive(&mut self.core, &mut self.ports, || clock.now());
+            let now = clock.now();
+            let handed_over = self.core.take_handed_over(now);
+            self.core.handover.wake();
+            if round.taken == 0 && !handed_over {
+                break;
+            }
+            any = true;
+            self.core.end_batch(now);
+            tx::answer(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
+            if !round.more {
+                break;
+            }
+        }
+        any
     }
 
     /// The thread slept until now; `planned` is when it wanted to wake up by itself.
