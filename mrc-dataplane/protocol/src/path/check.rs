@@ -19,7 +19,8 @@ const PREPAID_PROBES: u16 = 8;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Check {
     due: Instant,
-    wait_ns: u64,
+    /// Failures since the last success: how often the wait has doubled.
+    doublings: u8,
     successes: u8,
     in_flight: bool,
 }
@@ -29,20 +30,17 @@ impl Check {
     pub(super) fn start(&mut self, now: Instant) {
         *self = Self {
             due: now + MS,
-            wait_ns: MS,
-            successes: 0,
-            in_flight: false,
+            ..Self::default()
         };
     }
 
     /// Failed: twice as long, up to 1 s.
     pub(super) fn back_off(&mut self, now: Instant) {
-        self.wait_ns = (self.wait_ns * 2).min(SEC);
+        let doublings = (self.doublings + 1).min(10);
         *self = Self {
-            due: now + self.wait_ns,
-            wait_ns: self.wait_ns,
-            successes: 0,
-            in_flight: false,
+            due: now + (MS << doublings).min(SEC),
+            doublings,
+            ..Self::default()
         };
     }
 
@@ -50,9 +48,8 @@ impl Check {
     pub(super) fn succeed(&mut self, now: Instant) -> u8 {
         *self = Self {
             due: now,
-            wait_ns: MS,
             successes: self.successes.saturating_add(1),
-            in_flight: false,
+            ..Self::default()
         };
         self.successes
     }
@@ -60,9 +57,8 @@ impl Check {
     pub(super) fn at_once(&mut self, now: Instant) {
         *self = Self {
             due: now,
-            wait_ns: MS,
             in_flight: self.in_flight,
-            successes: 0,
+            ..Self::default()
         };
     }
 

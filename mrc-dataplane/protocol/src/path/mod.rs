@@ -53,8 +53,9 @@ struct Path {
     since: Instant,
     /// Place in the rotation.
     slot: Option<u16>,
-    /// Kept in the active set although it looks bad, because too few are left (P23): not used before this time.
-    floor: Option<Instant>,
+    /// Kept in the active set although it looks bad, because too few are left (P23): not used before this time. Zero: as
+    /// good as any.
+    floor: Instant,
     /// The last 16 outcomes, newest in bit 0; 1 = lost (P21).
     outcomes: u16,
     /// When a loss last spoke against it.
@@ -272,7 +273,7 @@ impl PathSet {
             Step::Stay | Step::Use => {}
             Step::CountDelivery => {
                 path.outcomes <<= 1;
-                path.floor = None;
+                path.floor = Instant::ZERO;
             }
             Step::Skip => path.enter(EvState::Skip, reason, now),
             Step::LoseTurn => path.enter(EvState::Good, reason, now),
@@ -312,7 +313,7 @@ impl PathSet {
                 // (1), P23: the floor. Better a bad path now and then than none.
                 let path = &mut self.paths[usize::from(index)];
                 path.enter(EvState::Skip, reason, now);
-                path.floor = Some(now + rtt_ns);
+                path.floor = now + rtt_ns.max(1);
                 return;
             } else {
                 if let Some(moved) = self.rotation.remove(slot) {
@@ -328,7 +329,7 @@ impl PathSet {
         }
         let path = &mut self.paths[usize::from(index)];
         path.slot = None;
-        path.floor = None;
+        path.floor = Instant::ZERO;
         path.outcomes = 0;
         path.blamed_at = now;
         path.enter(EvState::AssumedBad, reason, now);
@@ -418,8 +419,10 @@ impl PathSet {
 
     /// A packet of the peer arrived on this port: so that path works, and the way back along it probably too.
     pub(crate) fn heard(&mut self, port: PortNum, now: Instant) {
-        self.heard_at[usize::from(port.get())] = now;
-        self.heard_last = now;
+        if let Some(at) = self.heard_at.get_mut(usize::from(port.get())) {
+            *at = now;
+            self.heard_last = now;
+        }
     }
 
     /// The ports on which the peer was heard lately, as long as it was heard (P17); all if it never was.
@@ -451,7 +454,7 @@ impl Path {
             reason: Reason::Initial,
             since: Instant::ZERO,
             slot: None,
-            floor: None,
+            floor: Instant::ZERO,
             outcomes: 0,
             blamed_at: Instant::ZERO,
             check: check::Check::default(),

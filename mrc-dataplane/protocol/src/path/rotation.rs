@@ -115,11 +115,9 @@ impl PathSet {
             let step = state.on(Happening::Turn);
             if !ports.contains(port) {
                 // Rule 1: pass over, change nothing.
-            } else if let Some(from) = floor
-                && from > now
-            {
+            } else if floor > now {
                 // P23: once per round trip.
-                wait = earlier(wait, Some(from));
+                wait = earlier(wait, Some(floor));
             } else if step == Step::Use && Some(index) == avoid {
                 avoided = avoid;
             } else if step == Step::Use {
@@ -148,8 +146,8 @@ impl PathSet {
 
     fn chosen(&mut self, index: EvIndex, now: Instant, rtt_ns: u64) -> Choice {
         let path = &mut self.paths[usize::from(index)];
-        if path.floor.is_some() {
-            path.floor = Some(now + rtt_ns.max(1));
+        if path.floor > Instant::ZERO {
+            path.floor = now + rtt_ns.max(1);
         }
         Choice::Path(index)
     }
@@ -199,6 +197,12 @@ impl PathSet {
                 }
             }
         }
+        // A good path on a port that has no room this very moment is worth the wait: else, where answers leave in pairs and
+        // a port takes one frame at a time, the second one would take the bad path each time.
+        let full = self.usable.difference(ports);
+        if full.iter().any(|port| self.control_on(port).0.is_some()) {
+            return None;
+        }
         last_resort
     }
 
@@ -209,10 +213,12 @@ impl PathSet {
         for _ in 0..plane.members.len() {
             plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
             let index = plane.members[plane.control_cursor];
-            match self.paths[usize::from(index)].state {
-                EvState::Good | EvState::Skip => return (Some(index), bad),
-                EvState::AssumedBad => bad = bad.or(Some(index)),
+            let path = &self.paths[usize::from(index)];
+            match path.state {
+                // One at the floor is as bad as others, it only has no substitute.
+                EvState::Good | EvState::Skip if path.floor == Instant::ZERO => return (Some(index), bad),
                 EvState::Denied => {}
+                _ => bad = bad.or(Some(index)),
             }
         }
         (None, bad)

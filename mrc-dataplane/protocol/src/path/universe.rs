@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use mrc_wire::{Ev, EvLayout, PortNum, PortSet};
+use mrc_wire::{Ev, EvLayout, PortSet};
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
@@ -82,9 +82,10 @@ pub(super) fn shares(config: &PathConfig, counts: &[usize]) -> (Vec<usize>, usiz
     (shares, floor)
 }
 
-/// Numbers of EVs by port, indexed by port number.
+/// Numbers of EVs by port, indexed by port number, up to the highest port that has any.
 pub(super) fn counts(entries: &[EvEntry]) -> Vec<usize> {
-    let mut counts = vec![0; usize::from(PortNum::MAX) + 1];
+    let highest = entries.iter().map(|entry| entry.port.get()).max().unwrap_or(0);
+    let mut counts = vec![0; usize::from(highest) + 1];
     for entry in entries {
         counts[usize::from(entry.port.get())] += 1;
     }

@@ -10,17 +10,17 @@ use crate::time::Instant;
 /// Rule A's view of one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lane {
-    /// Send time of the newest copy on this path that was acknowledged, and when that was.
+    /// Send time of the newest copy on this path that was acknowledged.
     acked_sent: Instant,
-    acked_at: Instant,
-    /// From `due` on, what was sent on this path before `before` is lost.
-    mark: Option<Mark>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Mark {
+    /// From `due` on, what was sent on this path before `before` is lost. Zero: nothing is suspected.
     before: Instant,
     due: Instant,
+}
+
+impl Lane {
+    fn is_marked(&self) -> bool {
+        self.due > Instant::ZERO
+    }
 }
 
 impl Requestor {
@@ -31,8 +31,7 @@ impl Requestor {
             return;
         }
         lane.acked_sent = sent;
-        lane.acked_at = env.now;
-        if lane.mark.is_none() {
+        if !lane.is_marked() {
             self.mark(ev, env);
         }
     }
@@ -49,13 +48,10 @@ impl Requestor {
         let last = self
             .marks
             .back()
-            .and_then(|&ev| self.lanes[usize::from(ev)].mark)
-            .map_or(Instant::ZERO, |m| m.due);
-        let due = (lane.acked_at + self.reo.same_path_ns(env.cc)).max(last);
-        self.lanes[usize::from(ev)].mark = Some(Mark {
-            before: lane.acked_sent,
-            due,
-        });
+            .map_or(Instant::ZERO, |&ev| self.lanes[usize::from(ev)].due);
+        let due = (env.now + self.reo.same_path_ns(env.cc)).max(last);
+        let lane = &mut self.lanes[usize::from(ev)];
+        (lane.before, lane.due) = (lane.acked_sent, due);
         self.marks.push_back(ev);
     }
 
@@ -71,26 +67,24 @@ impl Requestor {
     /// Rule A: one path keeps order.
     pub(super) fn handle_marks(&mut self, env: &mut Env<'_>) {
         while let Some(&ev) = self.marks.front() {
-            let Some(mark) = self.lanes[usize::from(ev)].mark.filter(|mark| mark.due <= env.now) else {
+            let Lane { before, due, .. } = self.lanes[usize::from(ev)];
+            if due > env.now {
                 return;
-            };
+            }
             self.marks.pop_front();
-            self.lanes[usize::from(ev)].mark = None;
+            self.lanes[usize::from(ev)].due = Instant::ZERO;
             while let Some(psn) = self.table.lane_head(ev, self.unack_psn)
-                && self.table.record(psn).sent < mark.before
+                && self.table.record(psn).sent < before
             {
                 self.infer_lost(psn, Reason::Lost, env);
             }
-            // Newer deliveries may have come since.
+            // Newer deliveries may have come since: those between get the same time.
             self.mark(ev, env);
         }
     }
 
     pub(super) fn next_mark(&self) -> Option<Instant> {
-        self.marks
-            .front()
-            .and_then(|&ev| self.lanes[usize::from(ev)].mark)
-            .map(|mark| mark.due)
+        self.marks.front().map(|&ev| self.lanes[usize::from(ev)].due)
     }
 
     /// Rule B: other paths may be slower, but not by more than `reo_wnd`.
