@@ -16,6 +16,7 @@ mod bitmap;
 mod limit;
 mod path;
 mod peer;
+pub mod profile;
 mod qp;
 mod qpcc;
 mod requestor;
