@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use mrc_verbs::{
-    Access, AddressFamily, CompletionQueue, ConnectionInfo, MemoryRegion, QpConfig, QpInit, QpSizes, QueuePair,
-    SendRequest, WorkCompletion,
+    Access, AddressFamily, CompletionQueue, ConnectionInfo, MemoryRegion, QpAttr, QpConfig, QpInit, QpSizes, QueuePair,
+    RetryCount, SendRequest, WorkCompletion,
 };
 
 use crate::wait::until;
@@ -36,17 +36,6 @@ impl Default for Options {
             region: 1 << 20,
             sizes: QpSizes::default(),
             retry: None,
-        }
-    }
-}
-
-impl Options {
-    /// A retry budget of some tens of milliseconds, for tests that use it up.
-    #[must_use]
-    pub fn impatient(self) -> Options {
-        Options {
-            retry: Some((12, 2, 2)),
-            ..self
         }
     }
 }
@@ -107,6 +96,22 @@ impl Side {
         info.pmtu = options.pmtu.unwrap_or(info.pmtu);
         info.psn = options.psn.unwrap_or(info.psn);
         info
+    }
+
+    /// Makes the retry budget some tens of milliseconds from now on: for a peer that will not answer.
+    ///
+    /// # Panics
+    /// If the engine refuses.
+    pub fn give_up_soon(&self) {
+        let attr = QpAttr {
+            timeout: Some(12),
+            retry: Some(RetryCount {
+                linear: 2,
+                exponential: 2,
+            }),
+            ..QpAttr::default()
+        };
+        self.qp.modify(&attr).expect("the budget may change in any state");
     }
 
     /// The next completion, which must come.

@@ -80,6 +80,7 @@ fn a_port_that_is_down_is_not_used() {
 fn everything_ends(side: &Side, peer: mrc_verbs::RemoteRegion, end: impl FnOnce()) {
     const WRITES: usize = 20;
     end();
+    side.give_up_soon();
     for wr_id in 0..3 {
         side.qp.post_recv(1_000 + wr_id).unwrap();
     }
@@ -111,7 +112,7 @@ fn everything_ends(side: &Side, peer: mrc_verbs::RemoteRegion, end: impl FnOnce(
 #[test]
 fn all_planes_down_is_an_error_and_flushes() {
     let fabric = Fabric::new(&Topology::leaf(2, 3));
-    let connection = Connection::open(&fabric, &Options::default().impatient());
+    let connection = Connection::open(&fabric, &Options::default());
     connection.write_and_compare(100_000, 5, 1);
     everything_ends(&connection.a, connection.b.region.remote(), || {
         for plane in 1..=3 {
@@ -128,7 +129,7 @@ fn all_planes_down_is_an_error_and_flushes() {
 #[test]
 fn all_cables_of_the_peer_pulled_is_an_error_and_flushes() {
     let fabric = Fabric::new(&Topology::leaf(2, 2));
-    let connection = Connection::open(&fabric, &Options::default().impatient());
+    let connection = Connection::open(&fabric, &Options::default());
     connection.write_and_compare(100_000, 5, 1);
     everything_ends(&connection.a, connection.b.region.remote(), || {
         for plane in 1..=2 {
@@ -140,7 +141,7 @@ fn all_cables_of_the_peer_pulled_is_an_error_and_flushes() {
 #[test]
 fn a_peer_whose_engine_stops_is_an_error_and_flushes() {
     let fabric = Fabric::new(&Topology::pair(2));
-    let connection = Connection::open(&fabric, &Options::default().impatient());
+    let connection = Connection::open(&fabric, &Options::default());
     connection.write_and_compare(100_000, 5, 1);
     let Connection { a, b, .. } = connection;
     let remote = b.region.remote();
@@ -159,7 +160,7 @@ fn a_peer_whose_engine_stops_is_an_error_and_flushes() {
 #[test]
 fn a_queue_pair_that_the_peer_destroyed_is_an_error_and_flushes() {
     let fabric = Fabric::new(&Topology::pair(2));
-    let connection = Connection::open(&fabric, &Options::default().impatient());
+    let connection = Connection::open(&fabric, &Options::default());
     let other = Connection::open(&fabric, &Options::default());
     connection.write_and_compare(100_000, 5, 1);
     let Connection { a, b, .. } = connection;
@@ -172,7 +173,7 @@ fn a_queue_pair_that_the_peer_destroyed_is_an_error_and_flushes() {
 fn with_process(lab: &Lab, role: &str) -> (Node, Side, End, mrc_verbs::RemoteRegion) {
     let node = Node::open(lab.host(0), EngineConfig::default()).unwrap();
     let mut end = End::start(lab.host(1), END_PROGRAM, role, &[]);
-    let options = Options::default().impatient();
+    let options = Options::default();
     let side = Side::new(&node, &options);
     let (theirs, region) = end.offer();
     let theirs = theirs.only(options.family).unwrap();

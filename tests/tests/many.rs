@@ -22,6 +22,8 @@ fn sixty_four_queue_pairs_write_in_both_directions_at_once() {
                 family,
                 pmtu: [None, Some(1024), Some(256)][pair % 3],
                 region: 2 * SIZE,
+                // All of them share the window, on two cores: a round trip may take longer than the default timeout.
+                retry: Some((17, 3, 5)),
                 ..Options::default()
             };
             Connection::open(&fabric, &options)
