@@ -16,6 +16,7 @@ use super::error::CommandError;
 use super::job::{Answer, NewQp, Task};
 use super::ports::PortFacts;
 use super::threads::Threads;
+use crate::neigh::{NextHop, NextHops, Unreachable};
 use crate::region::{Access, PdId, Region, RegionMemory, random_bytes, random_u32};
 use crate::ring::{BELLS, Doorbell, completion_queue, recv_ring, send_ring};
 
@@ -50,6 +51,7 @@ struct PdRecord {
 /// The register of objects.
 pub(super) struct Control {
     config: EngineConfig,
+    next_hops: Arc<dyn NextHops>,
     next_pd: u32,
     pds: BTreeMap<PdId, PdRecord>,
     /// Number of users.
@@ -64,10 +66,11 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(config: EngineConfig) -> Self {
+    pub(super) fn new(config: EngineConfig, next_hops: Arc<dyn NextHops>) -> Self {
         let keys = vec![BTreeSet::new(); config.threads.into()];
         Self {
             config,
+            next_hops,
             next_pd: 1,
             pds: BTreeMap::new(),
             cqs: BTreeMap::new(),
@@ -290,6 +293,7 @@ impl Control {
         let record = self.qps.get_mut(&qpn).ok_or(CommandError::NoSuchQp(qpn))?;
         if let QpChange::ToRtr { attr, local, remote } = change {
             check_addresses(&self.config, local, remote)?;
+            find_way(&*self.next_hops, ports, remote)?;
             check_pmtu(ports, attr.pmtu, remote)?;
         }
         threads.one(
@@ -432,6 +436,39 @@ fn check_addresses(config: &EngineConfig, local: IpAddr, remote: IpAddr) -> Resu
         return Err(CommandError::PeerAddress(remote));
     }
     Ok(())
+}
+
+/// Refuses a peer that the kernel has no route to on any port: nothing would ever be sent. Waits a little for the answers, so
+/// that the first packets need not. Next hops that do not answer, and links that are down, may come back: such a peer is
+/// accepted, and its requests fail when their retries are used up.
+fn find_way(next_hops: &dyn NextHops, ports: &[PortFacts], remote: IpAddr) -> Result<(), CommandError> {
+    const PATIENCE: Duration = Duration::from_millis(250);
+    const STEP: Duration = Duration::from_micros(500);
+    let start = Instant::now();
+    loop {
+        let hops = (0..ports.len())
+            .filter_map(port_num)
+            .map(|num| next_hops.lookup(num, remote));
+        let (mut pending, mut hopeless) = (false, true);
+        for hop in hops {
+            match hop {
+                NextHop::Resolved(_) => return Ok(()),
+                NextHop::Pending => pending = true,
+                NextHop::Unreachable(why) => hopeless &= why == Unreachable::NoRoute,
+            }
+        }
+        if !pending && hopeless {
+            let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
+            return Err(CommandError::NoRoute {
+                peer: remote,
+                ports: names.join(", "),
+            });
+        }
+        if !pending || start.elapsed() > PATIENCE {
+            return Ok(());
+        }
+        std::thread::sleep(STEP);
+    }
 }
 
 /// MRC packets are never fragmented, so every port must carry the largest (api.md D6).

@@ -130,6 +130,16 @@ pub enum CommandError {
     /// The peer's address is of the other family, or no unicast address.
     #[error("peer address {0} cannot be used: give a unicast address of the family of the own one")]
     PeerAddress(IpAddr),
+    /// The kernel has no route to the peer over any port.
+    #[error(
+        "peer {peer}: no route over {ports}; add one per port: ip route add {peer} via NEXT_HOP dev PORT metric NUMBER"
+    )]
+    NoRoute {
+        /// The peer's node address.
+        peer: IpAddr,
+        /// The ports that were tried.
+        ports: String,
+    },
     /// The state machine refused.
     #[error(transparent)]
     State(#[from] StateError),

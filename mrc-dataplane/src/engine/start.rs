@@ -149,7 +149,7 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
 
     // Built at once, so that a failure on the way stops and joins what runs already.
     let mut inner = Inner {
-        control: Mutex::new(Control::new(config.clone())),
+        control: Mutex::new(Control::new(config.clone(), next_hops.clone())),
         config,
         threads: Threads(Vec::new()),
         shared: Vec::new(),

@@ -242,7 +242,9 @@ fn a_peer_that_no_port_leads_to_ends_with_a_retry_error_and_says_why() {
     let choice = impatient(1);
     let rig = Rig::unconnected(&choice);
     let port = PortNum::new(1).unwrap();
-    rig.hops[0].set(port, rig.b.address, NextHop::Unreachable(Unreachable::NoRoute));
+    let gateway = rig.b.address;
+    let silent = Unreachable::NeighbourFailed { gateway };
+    rig.hops[0].set(port, rig.b.address, NextHop::Unreachable(silent));
     let mut rig = rig;
     connect(&rig.a, &rig.b, &choice);
     connect(&rig.b, &rig.a, &choice);
@@ -251,7 +253,32 @@ fn a_peer_that_no_port_leads_to_ends_with_a_retry_error_and_says_why() {
     assert_eq!(rig.a.completion().status, RETRY_EXC_ERR);
     let unreachable = rig.a.info().unreachable;
     assert_eq!(unreachable.len(), 1);
-    assert!(unreachable[0].1.contains("ip route add"), "{unreachable:?}");
+    assert_eq!(unreachable[0].1, "next hop 10.0.0.2 does not answer");
+}
+
+#[test]
+fn a_peer_without_any_route_is_refused_with_the_remedy() {
+    let choice = Choice {
+        planes: 2,
+        ..Choice::default()
+    };
+    let rig = Rig::unconnected(&choice);
+    for num in 1..=2 {
+        rig.hops[0].set(
+            PortNum::new(num).unwrap(),
+            rig.b.address,
+            NextHop::Unreachable(Unreachable::NoRoute),
+        );
+    }
+    let [init, rtr, _] = steps(&rig.a, rig.b.qpn, rig.b.address, &choice);
+    rig.a.modify(init).unwrap();
+    let message = rig.a.modify(rtr).unwrap_err().to_string();
+    assert!(
+        message.starts_with("peer 10.0.0.2: no route over mem1a, mem2a; add one per port: ip route add"),
+        "{message}"
+    );
+    rig.hops[0].set(PortNum::new(2).unwrap(), rig.b.address, NextHop::Resolved([2; 6]));
+    rig.a.modify(rtr).unwrap();
 }
 
 #[test]
