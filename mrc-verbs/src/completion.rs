@@ -25,7 +25,7 @@ pub enum WcStatus {
     WrFlushErr = 5,
     /// The peer found the request malformed, too long, or more immediates in flight than it can hold.
     RemInvReqErr = 9,
-    /// The peer refused the access: unknown rkey, no REMOTE_WRITE, or outside the region.
+    /// The peer refused the access: unknown rkey, no `REMOTE_WRITE`, or outside the region.
     RemAccessErr = 10,
     /// The peer could not carry it out; mostly: it had posted no receive for an immediate.
     RemOpErr = 11,

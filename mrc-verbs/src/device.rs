@@ -37,12 +37,12 @@ impl Device {
         if std::env::var_os("MRC_PORTS").is_none_or(|ports| ports.is_empty()) {
             return Ok(Vec::new());
         }
-        let config = settings::from_environment(|name| std::env::var(name).ok())?;
-        Ok(vec![Device { config }])
+        Ok(vec![Device {
+            config: config_from_env(&[])?,
+        }])
     }
 
     /// Its name.
-    #[expect(clippy::unused_self, reason = "there will be more devices than one")]
     pub fn name(&self) -> &'static str {
         "mrc0"
     }
@@ -125,7 +125,7 @@ impl DeviceContext {
     /// # Errors
     /// [`Error::Setting`] for a variable that is missing or has no usable value, else as [`open`](Self::open).
     pub fn from_env() -> Result<DeviceContext> {
-        DeviceContext::open(settings::from_environment(|name| std::env::var(name).ok())?)
+        DeviceContext::open(config_from_env(&[])?)
     }
 
     /// Starts an engine over ports that the caller made, such as [`MemoryPort`](mrc_dataplane::port::MemoryPort)s, one thread.
@@ -174,6 +174,18 @@ impl DeviceContext {
     pub(crate) fn inner(&self) -> &Arc<DeviceInner> {
         &self.inner
     }
+}
+
+/// The configuration that the environment describes (see [`DeviceContext::from_env`]); `ports`, if there are any, stand for
+/// `MRC_PORTS`.
+///
+/// # Errors
+/// [`Error::Setting`].
+pub fn config_from_env(ports: &[String]) -> Result<EngineConfig> {
+    settings::from_environment(|name| match name {
+        "MRC_PORTS" if !ports.is_empty() => Some(ports.join(",")),
+        _ => std::env::var(name).ok(),
+    })
 }
 
 fn limits(engine: &Engine) -> DeviceLimits {

@@ -159,15 +159,12 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match self {
             Error::Unsupported { .. } => libc::EOPNOTSUPP,
-            Error::QueueFull { .. } | Error::Memory { .. } => libc::ENOMEM,
-            Error::CqOverrun { .. } => libc::EIO,
+            Error::QueueFull { .. } | Error::Memory { .. } | Error::Command(CommandError::Limit { .. }) => libc::ENOMEM,
+            Error::CqOverrun { .. } | Error::Command(CommandError::Os { .. }) => libc::EIO,
             Error::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-            Error::Closed | Error::Command(CommandError::Stopped) => libc::ENODEV,
-            Error::Command(CommandError::Busy { .. }) => libc::EBUSY,
-            Error::Command(CommandError::Limit { .. }) => libc::ENOMEM,
-            Error::Command(CommandError::Os { .. }) => libc::EIO,
             Error::Engine(EngineError::Os { error, .. }) => error.raw_os_error().unwrap_or(libc::EIO),
-            Error::Engine(_) => libc::ENODEV,
+            Error::Closed | Error::Engine(_) | Error::Command(CommandError::Stopped) => libc::ENODEV,
+            Error::Command(CommandError::Busy { .. }) => libc::EBUSY,
             Error::Command(_)
             | Error::Invalid { .. }
             | Error::Transition { .. }

@@ -115,7 +115,7 @@ impl EventQueue {
             if let Some(event) = self.take() {
                 return Some(event);
             }
-            let left = deadline.map_or(Duration::from_secs(3600), |at| {
+            let left = deadline.map_or(Duration::from_hours(1), |at| {
                 at.saturating_duration_since(Instant::now())
             });
             if !wait_readable(&self.readable, left) && deadline.is_some_and(|at| Instant::now() >= at) {

@@ -80,7 +80,7 @@ pub use connection::{
 };
 pub use context::{ApiVersion, Context};
 pub use cq::CompletionQueue;
-pub use device::{Device, DeviceContext, DeviceLimits};
+pub use device::{Device, DeviceContext, DeviceLimits, config_from_env};
 pub use error::{Error, Result};
 pub use event::AsyncEvent;
 pub use gid::{AddressFamily, Gid};

@@ -212,7 +212,7 @@ impl QueuePair {
             state: state_of(info.state),
             attrs: control.attrs.clone(),
             sizes: self.sizes,
-            stats: info.stats.clone(),
+            stats: info.stats,
             unreachable: info
                 .unreachable
                 .into_iter()

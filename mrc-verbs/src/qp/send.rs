@@ -351,7 +351,7 @@ impl Posted {
     }
 }
 
-fn gather<'s>(sges: &'s mut [Sge; MAX_PIECES], pieces: impl ExactSizeIterator<Item = Sge>) -> Result<&'s [Sge]> {
+fn gather(sges: &mut [Sge; MAX_PIECES], pieces: impl ExactSizeIterator<Item = Sge>) -> Result<&[Sge]> {
     let count = pieces.len();
     let Some(used) = sges.get_mut(..count) else {
         return Err(too_many(count));

@@ -98,10 +98,11 @@ fn an_error_counts_as_solicited() {
     assert!(!w.cq.poll_one().unwrap().unwrap().is_ok());
 }
 
+const COUNT: u32 = 300;
+
 #[test]
 fn a_sleeper_is_woken_by_every_message() {
     let w = watched();
-    const COUNT: u32 = 300;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..COUNT {

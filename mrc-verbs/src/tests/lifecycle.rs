@@ -105,16 +105,18 @@ fn queries_tell_what_is_in_force() {
 
 #[test]
 fn a_pmtu_that_the_ports_do_not_carry_is_refused_by_name() {
-    let ([a, _b], _links) = devices(1, [config(1), config(2)]);
-    drop(_b);
-    let host = Host::new(a);
-    let qp = host.qp();
-    let mut mine = qp.offer().unwrap();
-    assert_eq!(mine.pmtu, 4096);
+    let fabric = Fabric::with_mtu(2, 1500);
+    let (a, b) = (fabric.a.qp(), fabric.b.qp());
+    let (mut mine, mut theirs) = (a.offer().unwrap(), b.offer().unwrap());
+    assert_eq!(mine.pmtu, 1024);
     mine.pmtu = 4096;
-    let mut theirs = mine.clone();
-    theirs.gids = vec!["192.0.2.2".parse().unwrap()];
-    qp.connect(&QpConfig::new(mine, theirs)).unwrap();
+    theirs.pmtu = 4096;
+    let refused = a.connect(&QpConfig::new(mine, theirs)).unwrap_err().to_string();
+    for part in ["4096", "mem1a", "1500", "1024"] {
+        assert!(refused.contains(part) && !refused.contains('\n'), "{refused}");
+    }
+    assert_eq!(a.state().unwrap(), QpState::Reset);
+    connect(&a, &b);
 }
 
 #[test]

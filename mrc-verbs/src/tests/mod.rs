@@ -49,12 +49,20 @@ fn config(number: u8) -> EngineConfig {
     }
 }
 
-fn devices(planes: u8, configs: [EngineConfig; 2]) -> ([DeviceContext; 2], Vec<MemoryLink>) {
-    let (mut left, mut right, mut links): (Vec<Box<dyn Port>>, Vec<Box<dyn Port>>, _) = (vec![], vec![], vec![]);
+fn devices(planes: u8, mtu: u32, configs: [EngineConfig; 2]) -> ([DeviceContext; 2], Vec<MemoryLink>) {
+    let (mut left, mut right) = (Vec::<Box<dyn Port>>::new(), Vec::<Box<dyn Port>>::new());
+    let mut links = vec![];
     let (mut left_macs, mut right_macs) = (vec![], vec![]);
     for plane in 1..=planes {
         let num = PortNum::new(plane).unwrap();
-        let (a, b, link) = MemoryPort::pair(num, MemoryPortConfig::default()).unwrap();
+        let (a, b, link) = MemoryPort::pair(
+            num,
+            MemoryPortConfig {
+                mtu,
+                ..MemoryPortConfig::default()
+            },
+        )
+        .unwrap();
         left_macs.push((num, a.mac()));
         right_macs.push((num, b.mac()));
         left.push(Box::new(a));
@@ -114,7 +122,11 @@ impl Host {
 
 impl Fabric {
     fn new(planes: u8) -> Fabric {
-        let ([a, b], links) = devices(planes, [config(1), config(2)]);
+        Fabric::with_mtu(planes, 9000)
+    }
+
+    fn with_mtu(planes: u8, mtu: u32) -> Fabric {
+        let ([a, b], links) = devices(planes, mtu, [config(1), config(2)]);
         Fabric {
             a: Host::new(a),
             b: Host::new(b),

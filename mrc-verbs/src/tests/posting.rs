@@ -56,7 +56,9 @@ fn unsignaled_writes_never_run_dry_without_polling() {
     }
     // Writes land in any order.
     for round in 1..=100 {
-        until("all of them", || fabric.b.region.load_u64(8 * round as usize).unwrap() == round);
+        until("all of them", || {
+            fabric.b.region.load_u64(8 * round as usize).unwrap() == round
+        });
     }
     assert_eq!(fabric.a.cq.poll_one().unwrap(), None);
 }

@@ -95,6 +95,9 @@ fn zero_length_writes_need_no_key_and_with_immediate_still_take_a_receive() {
     assert!(fabric.a.completions(2).iter().all(WorkCompletion::is_ok));
 }
 
+const ROUNDS: usize = 60;
+const SIZE: usize = 12_345;
+
 #[test]
 fn an_immediate_tells_that_all_earlier_data_is_there_under_reordering_and_loss() {
     let fabric = Fabric::new(4);
@@ -113,12 +116,10 @@ fn an_immediate_tells_that_all_earlier_data_is_there_under_reordering_and_loss()
         }
     }
     let (a, b) = fabric.connected();
-    const ROUNDS: usize = 60;
-    const SIZE: usize = 12_345;
     let data: Vec<_> = (0..ROUNDS).map(|round| noise(SIZE, round as u64 + 1)).collect();
-    for round in 0..ROUNDS {
+    for (round, bytes) in data.iter().enumerate() {
         b.post_recv(round as u64).unwrap();
-        fabric.a.region.write_at(round * SIZE, &data[round]).unwrap();
+        fabric.a.region.write_at(round * SIZE, bytes).unwrap();
     }
     for round in 0..ROUNDS {
         let piece = fabric.a.region.slice(round * SIZE..(round + 1) * SIZE).unwrap();
@@ -168,16 +169,16 @@ fn a_target_that_never_calls_sees_the_data_in_its_memory() {
 fn both_directions_and_many_queue_pairs_at_once_from_several_threads() {
     let fabric = Fabric::new(2);
     let pairs: Vec<_> = (0..6).map(|_| fabric.connected()).collect();
-    const SIZE: usize = 40_000;
+    let size = 40_000;
     std::thread::scope(|scope| {
         for (number, (a, b)) in pairs.iter().enumerate() {
             let fabric = &fabric;
             for (from, to, qp, seed) in [(&fabric.a, &fabric.b, a, 1), (&fabric.b, &fabric.a, b, 2)] {
                 scope.spawn(move || {
-                    let source = from.pd.register_owned(SIZE, Access::empty()).unwrap();
-                    source.write_at(0, &noise(SIZE, number as u64 * 2 + seed)).unwrap();
+                    let source = from.pd.register_owned(size, Access::empty()).unwrap();
+                    source.write_at(0, &noise(size, number as u64 * 2 + seed)).unwrap();
                     for wr_id in 0..20 {
-                        let at = to.region.remote().at((number * SIZE) as u64);
+                        let at = to.region.remote().at((number * size) as u64);
                         qp.post_write(&SendRequest::write(wr_id, (&source).into(), at)).unwrap();
                     }
                 });
@@ -189,8 +190,8 @@ fn both_directions_and_many_queue_pairs_at_once_from_several_threads() {
     });
     for number in 0..pairs.len() {
         for (host, seed) in [(&fabric.b, 1), (&fabric.a, 2)] {
-            let got = host.region.to_vec(number * SIZE, SIZE).unwrap();
-            assert!(got == noise(SIZE, number as u64 * 2 + seed), "pair {number}");
+            let got = host.region.to_vec(number * size, size).unwrap();
+            assert!(got == noise(size, number as u64 * 2 + seed), "pair {number}");
         }
     }
 }

@@ -47,6 +47,9 @@ pub(crate) struct StepEnd {
     pub(crate) difference: Option<String>,
 }
 
+/// What the peer says at its end of a step: messages by queue pair (none if it does not send), and its figures.
+type PeerDone = (Vec<u64>, Option<Bandwidth>);
+
 /// The sending half of a step.
 struct Sender {
     posted: Vec<u64>,
@@ -90,7 +93,7 @@ impl Step<'_> {
         };
         let mut idle = Idle::new(&self.setup.channel, [&self.setup.send_cq, &self.setup.recv_cq]);
         let mut own = None;
-        let mut theirs: Option<(Vec<u64>, Option<Bandwidth>)> = None;
+        let mut theirs: Option<PeerDone> = None;
         if !sends {
             self.tell_done(vec![], None)?;
         }
@@ -318,23 +321,33 @@ impl Step<'_> {
         })
     }
 
-    fn hear_done(&self) -> Result<Option<(Vec<u64>, Option<Bandwidth>)>, Failure> {
+    fn hear_done(&self) -> Result<Option<PeerDone>, Failure> {
         self.control
             .try_receive()?
             .map(|message| self.done_of(message))
             .transpose()
     }
 
-    fn wait_for_done(&self, progress: &mut Progress) -> Result<Option<(Vec<u64>, Option<Bandwidth>)>, Failure> {
+    fn wait_for_done(&self, progress: &mut Progress) -> Result<Option<PeerDone>, Failure> {
+        let incoming = || {
+            self.setup
+                .device
+                .counters()
+                .ports
+                .iter()
+                .map(|port| port.rx_data_bytes)
+                .sum::<u64>()
+        };
+        let before = incoming();
         loop {
-            if let Some(message) = self.control.receive_within(Duration::from_secs(1))? {
+            if let Some(message) = self.control.receive_within(Duration::from_millis(100))? {
                 return self.done_of(message).map(Some);
             }
-            progress.note(self.size, 0, None);
+            progress.note_incoming(self.size, incoming() - before);
         }
     }
 
-    fn done_of(&self, message: Message) -> Result<(Vec<u64>, Option<Bandwidth>), Failure> {
+    fn done_of(&self, message: Message) -> Result<PeerDone, Failure> {
         match message {
             Message::Done {
                 step, sent, bandwidth, ..

@@ -49,7 +49,7 @@ pub(crate) struct LocalArgs {
     /// TCP port of the management network on which the two ends meet.
     #[arg(long, default_value_t = 18515)]
     pub(crate) port: u16,
-    /// This host's MRC ports, plane 1 first [default: the environment's MRC_PORTS].
+    /// This host's MRC ports, plane 1 first [default: the environment's `MRC_PORTS`].
     #[arg(long, value_delimiter = ',')]
     pub(crate) ports: Vec<String>,
     /// Results as one JSON object.

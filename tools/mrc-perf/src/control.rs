@@ -93,7 +93,11 @@ impl Control {
                 .with_retries(3);
             socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
             stream.set_write_timeout(Some(ANSWER))?;
-            Ok((stream.peer_addr()?, stream.try_clone()?))
+            let peer = stream.peer_addr()?;
+            Ok((
+                SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+                stream.try_clone()?,
+            ))
         };
         let (peer, reader) =
             setup().map_err(|error| Failure::Peer(format!("the connection broke at once: {error}")))?;
@@ -226,7 +230,7 @@ impl Control {
     /// The next message, if it comes within this time.
     pub(crate) fn receive_within(&self, time: Duration) -> Result<Option<Message>, Failure> {
         stop::check()?;
-        match self.incoming.recv_timeout(time.min(Duration::from_millis(100))) {
+        match self.incoming.recv_timeout(time) {
             Ok(message) => checked(message).map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(lost(self.peer, "closed")),

@@ -18,7 +18,7 @@ use crate::stats::{Latency, Samples};
 /// Rounds before the clock counts.
 const WARM_UP: u64 = 100;
 /// Longest time for one round.
-const STUCK: Duration = Duration::from_secs(60);
+const STUCK: Duration = Duration::from_mins(1);
 /// Turns of the waiting loop between two looks at the rest of the world.
 const TURNS: u32 = 4096;
 /// Turns between two offers of the core to others: where hosts share cores, the peer may be waiting for this one.

@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn all_byte_values_occur() {
         let mut seen = [false; 256];
-        bytes(3, [0; 4], 65536)
-            .iter()
-            .for_each(|byte| seen[usize::from(*byte)] = true);
+        for byte in bytes(3, [0; 4], 65536) {
+            seen[usize::from(byte)] = true;
+        }
         assert!(seen.iter().all(|seen| *seen));
     }
 }

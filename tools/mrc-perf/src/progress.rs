@@ -28,12 +28,24 @@ impl Progress {
 
     /// `messages` of `size` bytes are done, of `total` if known.
     pub(crate) fn note(&mut self, size: u64, messages: u64, total: Option<u64>) {
+        let share = total
+            .map(|total| format!(" ({} %)", 100 * messages / total.max(1)))
+            .unwrap_or_default();
+        self.show(messages * size, |rate, seconds| {
+            format!("{size} B: {messages} messages{share}, {rate:.1} MB/sec, {seconds} s")
+        });
+    }
+
+    /// The peer works: `bytes` have come so far.
+    pub(crate) fn note_incoming(&mut self, size: u64, bytes: u64) {
+        self.show(bytes, |rate, seconds| {
+            format!("{size} B: receiving, {rate:.1} MB/sec, {seconds} s")
+        });
+    }
+
+    fn show(&mut self, bytes: u64, line: impl FnOnce(f64, u64) -> String) {
         let now = Instant::now();
-        let every = if self.is_terminal {
-            Duration::from_secs(1)
-        } else {
-            Duration::from_secs(10)
-        };
+        let every = Duration::from_secs(if self.is_terminal { 1 } else { 10 });
         let due = self
             .shown
             .map_or(now - self.started >= FIRST, |shown| now - shown >= every);
@@ -41,18 +53,12 @@ impl Progress {
             return;
         }
         let (then, before) = self.last;
-        let rate = (messages.saturating_sub(before)) as f64 * size as f64 / (now - then).as_secs_f64().max(1e-9);
-        self.last = (now, messages);
+        let rate = bytes.saturating_sub(before) as f64 / (now - then).as_secs_f64().max(1e-9) / f64::from(1 << 20);
+        self.last = (now, bytes);
         self.shown = Some(now);
-        let share = total
-            .map(|total| format!(" ({} %)", 100 * messages / total.max(1)))
-            .unwrap_or_default();
-        let seconds = (now - self.started).as_secs();
-        let line = format!(
-            "{size} B: {messages} messages{share}, {:.1} MB/sec, {seconds} s",
-            rate / f64::from(1 << 20)
-        );
+        let line = line(rate, (now - self.started).as_secs());
         let mut err = std::io::stderr().lock();
+        // A closed standard error is no reason to stop measuring.
         let _ = if self.is_terminal {
             write!(err, "\r\x1b[K{line}")
         } else {

@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::setup::{Setup, Side, open_device};
 
 /// Longest time that the other end may take to fill or compare its memory.
-const PREPARE: Duration = Duration::from_secs(120);
+const PREPARE: Duration = Duration::from_mins(2);
 
 /// `mrc-perf client`.
 pub(crate) fn client(args: &ClientArgs) -> Result<(), Failure> {

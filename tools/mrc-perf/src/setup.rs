@@ -2,8 +2,8 @@
 
 use mrc_verbs::{
     Access, AddressFamily, Agreement, ApiVersion, CompletionChannel, CompletionQueue, ConnectionInfo, Context,
-    DeviceContext, EngineConfig, MemoryRegion, ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair,
-    RemoteRegion, WorkCompletion,
+    DeviceContext, MemoryRegion, ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair, RemoteRegion,
+    WcStatus, WorkCompletion, config_from_env,
 };
 
 use crate::cli::{Family, LocalArgs, Op, Plan, Test};
@@ -67,11 +67,7 @@ pub(crate) fn receives(plan: &Plan) -> u32 {
 
 /// Opens the device that the options or the environment name.
 pub(crate) fn open_device(args: &LocalArgs) -> Result<DeviceContext, Failure> {
-    if args.ports.is_empty() {
-        return Ok(DeviceContext::from_env()?);
-    }
-    let base = EngineConfig::with_ports(args.ports.iter().map(String::as_str));
-    Ok(DeviceContext::open(base)?)
+    Ok(DeviceContext::open(config_from_env(&args.ports)?)?)
 }
 
 impl Setup {
@@ -136,10 +132,15 @@ impl Setup {
         let Agreement {
             local_gid, peer_gid, ..
         } = self.agreed;
-        Some(Failure::Test(format!(
+        let text = format!(
             "{what} of queue pair {:#x} failed ({local_gid} to {peer_gid}): {status}",
             completion.qpn
-        )))
+        );
+        Some(if status == WcStatus::RetryExcErr {
+            Failure::Peer(text)
+        } else {
+            Failure::Test(text)
+        })
     }
 }
 

@@ -1,0 +1,249 @@
+//! `mrc-perf` between the hosts of a lab: real packets over real planes. Needs root.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use netns_lab::{Lab, Process, Topology};
+use serde_json::Value;
+
+/// Longest run of anything here.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// What became of one end.
+struct End {
+    status: ExitStatus,
+    stdout: String,
+    stderr: String,
+}
+
+fn lab(planes: usize) -> Lab {
+    Lab::build(&Topology::pair(planes)).unwrap()
+}
+
+/// Starts `mrc-perf` with these words in a host.
+fn start(lab: &Lab, host: usize, words: &[&str], variables: &[(&str, &str)]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mrc-perf"));
+    command
+        .args(words)
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    lab.host(host).spawn(command).unwrap()
+}
+
+fn end(mut process: Process) -> End {
+    let deadline = Instant::now() + PATIENCE;
+    while process.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            process.kill().unwrap();
+            let output = process.wait_with_output().unwrap();
+            panic!(
+                "still running after {PATIENCE:?}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    let output = process.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    End {
+        status: output.status,
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    }
+}
+
+/// A server on host 0 and a client with these options on host 1; both must succeed. The client's results.
+fn run(lab: &Lab, options: &[&str]) -> Value {
+    let server = start(lab, 0, &["server", "--json"], &[]);
+    let address = lab.host(0).mgmt().to_string();
+    let client = start(
+        lab,
+        1,
+        &[&["client", &address, "--json", "--verify"], options].concat(),
+        &[],
+    );
+    let (client, server) = (end(client), end(server));
+    for end in [&client, &server] {
+        assert!(end.status.success(), "{options:?}: {}{}", end.stdout, end.stderr);
+    }
+    let results: Value = serde_json::from_str(&client.stdout).unwrap();
+    assert!(server.stdout.contains("\"results\""), "the server reports as well");
+    results
+}
+
+#[test]
+fn bandwidth_of_every_size_with_every_byte_compared() {
+    let lab = lab(4);
+    let results = run(&lab, &["--sweep", "--iters", "40", "--qps", "2"]);
+    let rows = results["results"].as_array().unwrap();
+    assert_eq!(rows.len(), 23);
+    for (row, bit) in rows.iter().zip(1..) {
+        assert_eq!(
+            (row["bytes"].as_u64(), row["iterations"].as_u64()),
+            (Some(1 << bit), Some(80))
+        );
+        assert!(row["bw_average_mb_s"].as_f64().unwrap() > 0.0);
+        assert!(row["bw_peak_mb_s"].as_f64() >= row["bw_average_mb_s"].as_f64());
+    }
+    let by_port: Vec<u64> = results["engine"]["tx_data_bytes_by_port"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|port| port.as_u64().unwrap())
+        .collect();
+    let share = by_port.iter().sum::<u64>() / 4;
+    assert!(
+        by_port.iter().all(|port| port.abs_diff(share) < share / 4),
+        "{by_port:?}"
+    );
+}
+
+#[test]
+fn immediates_both_ways_at_once() {
+    let lab = lab(2);
+    let options = [
+        "--op",
+        "write-imm",
+        "--bidirectional",
+        "--size",
+        "10000",
+        "--iters",
+        "600",
+        "--depth",
+        "32",
+        "--gid",
+        "v4",
+    ];
+    let results = run(&lab, &options);
+    assert_eq!(results["results"][0]["iterations"], 1200);
+    assert_eq!(results["peer_gid"], lab.host(0).gid_v4().to_string());
+}
+
+#[test]
+fn latency_by_memory_and_by_completion() {
+    let lab = lab(2);
+    for (op, size) in [
+        ("write", "2"),
+        ("write-imm", "2"),
+        ("write", "20000"),
+        ("write-imm", "20000"),
+    ] {
+        let results = run(&lab, &["--test", "lat", "--op", op, "--size", size, "--iters", "200"]);
+        let row = &results["results"][0];
+        assert_eq!(row["iterations"], 200);
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        assert!(figure("t_min_us") > 0.0 && figure("t_min_us") <= figure("t_typical_us"));
+        assert!(figure("t_typical_us") <= figure("p99_us") && figure("p99_us") <= figure("p999_us"));
+        assert!(figure("p999_us") <= figure("t_max_us"));
+    }
+}
+
+#[test]
+fn a_run_of_seconds_ends_by_the_clock_and_a_looping_server_takes_the_next_client() {
+    let lab = lab(1);
+    let server = start(&lab, 0, &["server", "--loop"], &[]);
+    let address = lab.host(0).mgmt().to_string();
+    for options in [
+        &["--seconds", "1", "--size", "1000"][..],
+        &["--test", "lat", "--seconds", "1"],
+        &["--pmtu", "256"],
+    ] {
+        let client = end(start(
+            &lab,
+            1,
+            &[&["client", &address, "--verify"], options].concat(),
+            &[],
+        ));
+        assert!(
+            client.status.success(),
+            "{options:?}: {}{}",
+            client.stdout,
+            client.stderr
+        );
+        assert!(client.stdout.contains("#bytes"), "{}", client.stdout);
+    }
+    server.signal(netns_lab::Signal::SIGINT).unwrap();
+    let server = end(server);
+    assert_eq!(server.status.code(), Some(130), "{}", server.stderr);
+}
+
+#[test]
+fn ends_that_do_not_fit_say_so_on_both_sides() {
+    let lab = lab(1);
+    let address = lab.host(0).mgmt().to_string();
+    for (variable, theirs, says) in [
+        ("MRC_UDP_PORT", "5000", ["4791", "5000"]),
+        ("MRC_EV_LAYOUT", "port_hi", ["flow_hi", "port_hi"]),
+        ("MRC_DSCPS", "control=40", ["46", "40"]),
+    ] {
+        let server = start(&lab, 0, &["server"], &[(variable, theirs)]);
+        let client = start(&lab, 1, &["client", &address], &[]);
+        for end in [end(client), end(server)] {
+            assert_eq!(end.status.code(), Some(4), "{}", end.stderr);
+            assert!(says.iter().all(|part| end.stderr.contains(part)), "{}", end.stderr);
+            assert_eq!(end.stderr.lines().count(), 1, "{}", end.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_host_that_is_not_set_up_says_what_is_missing() {
+    let lab = lab(1);
+    for (words, variables, says) in [
+        (&["server", "--ports", ","][..], &[][..], "MRC_PORTS"),
+        (&["server", "--ports", "p9"], &[], "p9"),
+        (&["server", "--ports", "p1,p1"], &[], "p1"),
+        (&["server"], &[("MRC_GID4", "nowhere")], "MRC_GID4"),
+    ] {
+        let end = end(start(&lab, 0, words, variables));
+        assert_eq!(end.status.code(), Some(3), "{words:?}: {}", end.stderr);
+        assert!(
+            end.stderr.contains(says) && end.stderr.lines().count() == 1,
+            "{}",
+            end.stderr
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_is_killed_is_noticed_by_the_other_end() {
+    let lab = lab(2);
+    let address = lab.host(0).mgmt().to_string();
+    let long: [&[&str]; 3] = [
+        &["--seconds", "600"],
+        &["--seconds", "600", "--op", "write-imm"],
+        &["--seconds", "600", "--test", "lat"],
+    ];
+    for options in long {
+        for victim in [0, 1] {
+            let server = start(&lab, 0, &["server", "--quiet"], &[]);
+            let client = start(&lab, 1, &[&["client", &address, "--quiet"], options].concat(), &[]);
+            let mut ends = [server, client];
+            // In the middle of traffic: packets have passed and go on passing.
+            let packets = || lab.counters(1, 1).unwrap().tx_packets;
+            let before = packets();
+            let deadline = Instant::now() + PATIENCE;
+            while packets() < before + 2000 {
+                assert!(Instant::now() < deadline, "no traffic with {options:?}");
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            ends[victim].kill().unwrap();
+            let [server, client] = ends;
+            let (survivor, dead) = if victim == 0 {
+                (client, server)
+            } else {
+                (server, client)
+            };
+            let survivor = end(survivor);
+            assert_eq!(
+                survivor.status.code(),
+                Some(4),
+                "{options:?}, victim {victim}: {}",
+                survivor.stderr
+            );
+            drop(dead);
+        }
+    }
+}
