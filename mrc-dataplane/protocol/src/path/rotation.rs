@@ -176,32 +176,34 @@ impl PathSet {
     /// come first: one whose far end is dead still looks alive here.
     pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
         let ports = room.intersection(self.usable);
-        let heard = ports.intersection(self.heard_lately());
-        let left = heard.intersection(self.control_turns);
+        let heard = self.heard_lately();
         let mut last_resort = None;
-        for (turns, new_pass) in [
-            (left, false),
-            (heard.difference(left), true),
-            (ports.difference(heard), false),
-        ] {
-            let start = below(&mut self.rng, turns.len());
-            for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
-                let (index, bad) = self.control_on(port);
-                last_resort = last_resort.or(bad);
-                if index.is_some() {
-                    if new_pass {
-                        self.control_turns = self.usable;
+        for candidates in [heard, self.usable.difference(heard)] {
+            let open = candidates.intersection(ports);
+            let left = open.intersection(self.control_turns);
+            for (turns, new_pass) in [(left, false), (open.difference(left), true)] {
+                let start = below(&mut self.rng, turns.len());
+                for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
+                    let (index, bad) = self.control_on(port);
+                    last_resort = last_resort.or(bad);
+                    if index.is_some() {
+                        if new_pass {
+                            self.control_turns = self.usable;
+                        }
+                        self.control_turns.remove(port);
+                        return index;
                     }
-                    self.control_turns.remove(port);
-                    return index;
                 }
             }
-        }
-        // A good path on a port that has no room this very moment is worth the wait: else, where answers leave in pairs and
-        // a port takes one frame at a time, the second one would take the bad path each time.
-        let full = self.usable.difference(ports);
-        if full.iter().any(|port| self.control_on(port).0.is_some()) {
-            return None;
+            // A good path on a port that has no room this very moment is worth the wait: else, where answers leave in pairs
+            // and a port takes one frame at a time, the second one would take the bad path each time.
+            if candidates
+                .difference(ports)
+                .iter()
+                .any(|port| self.control_on(port).0.is_some())
+            {
+                return None;
+            }
         }
         last_resort
     }
