@@ -91,3 +91,8 @@ pub use qp::{
     AddressVector, PostListError, QpAttr, QpAttrInForce, QpCapabilities, QpConfig, QpInit, QpQuery, QpSizes, QpState,
     QueuePair, RawPiece, RawSendRequest, RetryCount, SendRequest,
 };
+
+/// The example of the README, as a test that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
