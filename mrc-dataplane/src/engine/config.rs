@@ -55,7 +55,8 @@ pub struct EngineConfig {
     pub window_packets: u16,
     /// How long a thread polls after its last work before it sleeps.
     pub spin_ns: u64,
-    /// How long a thread leaves its ports to an application that polls them itself ([`super::Engine::run_once`]).
+    /// How long a thread leaves its work to an application that does it itself by polling ([`super::Engine::run_once`]) before it
+    /// looks again whether that is still so.
     pub yield_ns: u64,
     /// Buffers of 4 KiB to receive into, per port and thread, at most 512. Few are fast: they stay in the cache.
     pub receive_buffers: u32,

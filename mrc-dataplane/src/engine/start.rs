@@ -174,7 +174,8 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
             jobs: queue,
             inbox,
             stop: AtomicBool::new(false),
-            inline_at: AtomicU64::new(0),
+            inline_runs: AtomicU64::new(0),
+            planned: AtomicU64::new(0),
             clock,
         });
         // One thread hears the news and passes them on.
