@@ -222,11 +222,7 @@ impl Config {
         } else {
             next.format_id = change.format_id.or(self.format_id);
         }
-        if change.mode.is_some_and(|mode| self.mode != Some(mode)) && change.count.is_none() {
-            // What AUTO chose by itself is no answer to a need of the other modes, nor the other way round.
-            next.count = None;
-        }
-        next.count = change.count.or(next.count);
+        next.count = change.count.or(self.count);
         if next.count == Some(0) {
             return Err(ProfileError::NoCount);
         }

@@ -278,7 +278,7 @@ impl EvProfile {
         }
         if plan.to == ProfileState::Init {
             *self = Self::new(self.planes);
-            return Ok(Touched::All);
+            return Ok(if plan.moves() { Touched::All } else { Touched::Nothing });
         }
         if change.entries.is_some() && (change.fields.is_some() || change.plane_fields.is_some()) {
             return Err(ProfileError::EntriesAndFields);
