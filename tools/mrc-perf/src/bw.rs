@@ -163,10 +163,10 @@ impl Step<'_> {
             Length::Iters(iters) => (Some(iters), None),
             Length::Seconds(seconds) => (None, Some(now + Duration::from_secs(seconds))),
         };
-        let window = match self.plan.length {
-            Length::Iters(iters) => (iters * count as u64 / 20).max(self.plan.depth.into()),
-            Length::Seconds(_) => 4 * u64::from(self.plan.depth) * count as u64,
-        };
+        // Completions come in bursts of all that is outstanding: a shorter window would measure the burst.
+        let outstanding = u64::from(self.plan.depth) * count as u64;
+        let tenth = limit.map_or(0, |iters| iters * count as u64 / 10);
+        let window = tenth.max(4 * outstanding);
         Sender {
             posted: vec![0; count],
             completed: vec![0; count],
