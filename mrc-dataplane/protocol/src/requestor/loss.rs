@@ -158,8 +158,12 @@ impl Requestor {
             env.stats.losses_inferred += 1;
         }
         env.cc.on_inferred_loss(env.now, bytes);
-        // No blame: a port was down, or we ourselves were away.
-        let stalled = env.stall.is_some_and(|stall| stall.to >= record.sent);
+        // No blame: a port was down, or we ourselves were away. Away for a good part of the time, that is: on a host whose
+        // cores are shared, every long wait has short absences in it, and a dead path would never be found out.
+        let stalled = env.stall.is_some_and(|stall| {
+            let away_ns = stall.to.since(stall.from.max(record.sent));
+            2 * away_ns >= env.now.since(record.sent)
+        });
         if !stalled && !env.paths.was_down_since(record.ev, record.sent) {
             env.paths
                 .handle(record.ev, Happening::Loss, reason, env.now, self.rtt.srtt_ns(env.cc));

@@ -445,7 +445,7 @@ fn stall_of_the_own_engine_blames_nobody() {
     let due = a.qp.next_timeout().unwrap();
     let stall = Some(Stall {
         from: a.now + 1,
-        to: a.now + 3_000_000,
+        to: a.now + due.since(a.now) / 2 + 1,
     });
     a.now = due;
     let mut cx = Cx {
@@ -455,6 +455,20 @@ fn stall_of_the_own_engine_blames_nobody() {
     a.qp.handle_timeout(&mut cx);
     assert!(a.qp.stats().timeouts > 0);
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+    // A short absence in a long wait explains nothing.
+    let (mut a, _) = flying(&setup, 16);
+    let due = a.qp.next_timeout().unwrap();
+    let stall = Some(Stall {
+        from: a.now + 1,
+        to: a.now + 4_000_000,
+    });
+    a.now = due;
+    let mut cx = Cx {
+        stall,
+        ..Cx::new(a.now, &mut a.cc, &mut a.region)
+    };
+    a.qp.handle_timeout(&mut cx);
+    assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
 }
 
 #[test]
