@@ -112,6 +112,9 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// More than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Polls until `condition` yields something.
 pub(super) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -119,10 +122,7 @@ pub(super) fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) 
         if let Some(value) = condition() {
             return value;
         }
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "timed out waiting for {what}"
-        );
+        assert!(start.elapsed() < PATIENCE, "timed out waiting for {what}");
         std::thread::yield_now();
     }
 }
@@ -251,7 +251,22 @@ impl End {
     }
 
     pub(super) fn completion(&mut self) -> CompletionEntry {
-        wait_for("a completion", || self.completions.pop().unwrap())
+        let start = Instant::now();
+        loop {
+            if let Some(completion) = self.completions.pop().unwrap() {
+                return completion;
+            }
+            if start.elapsed() > PATIENCE {
+                panic!("no completion: {}", self.state());
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// All that is known, for messages of failed tests.
+    pub(super) fn state(&self) -> String {
+        let paths = reply(&self.engine, Command::QueryPaths { qpn: self.qpn });
+        format!("{:?} {:?} {paths:?}", self.info(), self.engine.counters())
     }
 
     pub(super) fn info(&self) -> QpInfo {

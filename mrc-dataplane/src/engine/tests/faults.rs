@@ -202,10 +202,14 @@ fn a_plane_that_swallows_everything_is_no_error() {
     rig.a.memory.write(0, &bytes);
     let target = rig.b.target();
     rig.links[1].blackhole(0, true);
-    rig.a.write(1, &target, 0, choice.memory);
-    assert_eq!(rig.a.completion().status, 0);
-    assert!(rig.b.memory.read(0, choice.memory) == bytes);
-    assert!(rig.a.engine.counters().evs_withdrawn() > 0);
+    // Once is enough, unless the machine is so busy that the engine thinks that its own pauses are to blame.
+    wait_for("the dead plane to be found out", || {
+        rig.a.write(1, &target, 0, choice.memory);
+        let status = rig.a.completion().status;
+        assert_eq!(status, 0, "{}", rig.a.state());
+        assert!(rig.b.memory.read(0, choice.memory) == bytes);
+        (rig.a.engine.counters().evs_withdrawn() > 0).then_some(())
+    });
 }
 
 #[test]
