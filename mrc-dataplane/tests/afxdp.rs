@@ -3,8 +3,8 @@
 #[path = "../src/engine/tests/end.rs"]
 mod end;
 
-use end::{Choice, End, connect, pattern, wait_for};
-use mrc_dataplane::engine::{Engine, EngineConfig};
+use end::{Choice, End, connect, create_qp, pattern, steps, wait_for};
+use mrc_dataplane::engine::{Command, CreateQp, Engine, EngineConfig};
 use mrc_protocol::RetryAttr;
 use mrc_wire::Pmtu;
 use netns_lab::{Lab, Topology};
@@ -161,4 +161,20 @@ fn all_planes_down_is_an_error_completion() {
     let target = rig.b.target();
     rig.a.write(1, &target, 0, 100_000);
     assert_eq!(rig.a.completion().status, 12);
+}
+
+#[test]
+fn a_peer_without_a_route_is_refused_in_one_line() {
+    let choice = Choice::default();
+    let rig = Rig::new(&Topology::pair(2), &choice);
+    let (qpn, _rings) = create_qp(&rig.a.engine, CreateQp::new(rig.a.pd, rig.a.cq, rig.a.cq, 1));
+    let nowhere = "192.0.2.77".parse().unwrap();
+    let [init, rtr, _] = steps(&rig.a, rig.b.qpn, nowhere, &choice);
+    rig.a.engine.command(Command::ModifyQp { qpn, change: init }).unwrap();
+    let refused = rig.a.engine.command(Command::ModifyQp { qpn, change: rtr });
+    let message = refused.err().expect("no route leads there").to_string();
+    assert!(
+        message.starts_with("peer 192.0.2.77: no route over p1, p2; add one per port: ip route add"),
+        "{message}"
+    );
 }
