@@ -30,9 +30,14 @@ impl Rtt {
         self.min_ns
     }
 
+    /// What a round trip takes at most, but for a rare one (RFC 6298); 0 before the first sample.
+    pub(crate) fn longest_ns(&self) -> u64 {
+        self.srtt_ns + 4 * self.rttvar_ns
+    }
+
     /// How much longer than the shortest a round trip may be expected to take.
     fn spread_ns(&self) -> u64 {
-        (self.srtt_ns + 4 * self.rttvar_ns).saturating_sub(self.min_ns)
+        self.longest_ns().saturating_sub(self.min_ns)
     }
 
     /// Smoothed; before the first sample the base round trip.

@@ -11,6 +11,12 @@ pub struct QpStats {
     pub payload_bytes_sent: u64,
     /// Packets declared lost by rules A to C (protocol.md §5.6).
     pub losses_inferred: u64,
+    /// Of these, by rule A: a later packet on the same path was acknowledged.
+    pub losses_same_path: u64,
+    /// By rule B: a packet sent much later was acknowledged.
+    pub losses_late: u64,
+    /// By rule C: the answer to a probe did not show them.
+    pub losses_unseen: u64,
     /// Packets whose local ACK timeout expired (rule E).
     pub timeouts: u64,
     /// Packets declared lost that had arrived.

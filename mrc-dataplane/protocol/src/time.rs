@@ -98,14 +98,17 @@ pub(crate) fn backoff_class(k: u32, linear_cnt: u8) -> u32 {
     }
 }
 
+/// The longest timeout: 1.024 us * 2^24.
+const LONGEST_NS: u64 = 1024 << 24;
+
 /// The local ACK timeout after `k` consecutive timeouts of one packet, in ns; `None` = disabled (protocol.md §4, P3).
 pub fn ack_timeout_ns(timeout: u8, k: u32, linear_cnt: u8) -> Option<u64> {
-    /// The longest: 1.024 us * 2^24.
-    const LONGEST_NS: u64 = 1024 << 24;
-    if timeout == 0 {
-        return None;
-    }
-    let t0 = 1024_u64 << timeout.min(24);
-    let doublings = backoff_class(k, linear_cnt);
-    Some((t0 << doublings).min(LONGEST_NS))
+    (timeout > 0).then(|| doubled_ns(1024 << timeout.min(24), backoff_class(k, linear_cnt)))
+}
+
+/// A timeout after so many doublings.
+pub(crate) fn doubled_ns(t0_ns: u64, doublings: u32) -> u64 {
+    t0_ns
+        .saturating_mul(1 << doublings.min(BACKOFF_CLASSES as u32))
+        .min(t0_ns.max(LONGEST_NS))
 }

@@ -77,6 +77,7 @@ impl Requestor {
                 && self.table.record(psn).sent < before
             {
                 self.infer_lost(psn, Reason::Lost, env);
+                env.stats.losses_same_path += 1;
             }
             // Newer deliveries may have come since: those between get the same time.
             self.mark(ev, env);
@@ -99,6 +100,7 @@ impl Requestor {
         };
         while let Some(psn) = late(&self.table, self.unack_psn) {
             self.infer_lost(psn, Reason::Lost, env);
+            env.stats.losses_late += 1;
         }
     }
 
@@ -137,6 +139,7 @@ impl Requestor {
                 at = self.table.after(psn, self.unack_psn);
                 if absent(psn) {
                     self.infer_lost(psn, Reason::Lost, env);
+                    env.stats.losses_unseen += 1;
                 }
             }
         }

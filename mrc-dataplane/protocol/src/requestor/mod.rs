@@ -236,7 +236,7 @@ impl Requestor {
     /// not as they could be: on a host that is always busy, short absences are part of them.
     pub(crate) fn stall_ns(&self, cc: &Qpcc) -> u64 {
         let rtt_ns = cc.base_rtt_ns().max(self.rtt.srtt_ns(cc));
-        (4 * rtt_ns).min(self.t0_ns().map_or(u64::MAX, |t0_ns| t0_ns / 2))
+        (4 * rtt_ns).min(self.configured_t0_ns().map_or(u64::MAX, |t0_ns| t0_ns / 2))
     }
 
     /// Nominal bytes of a sent packet.
@@ -283,6 +283,7 @@ impl Requestor {
             self.leave(psn, env);
             self.table.detach(psn);
             self.table.lose(psn);
+            self.waits.caution = self.waits.caution.map(|packets| packets + 1);
         }
     }
 

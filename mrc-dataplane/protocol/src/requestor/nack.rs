@@ -5,7 +5,7 @@ use mrc_wire::{NackReason, Neth, Tick};
 use super::table::State;
 use super::{Env, Failure, Requestor};
 use crate::path::{Happening, Reason};
-use crate::time::{US, ack_timeout_ns};
+use crate::time::US;
 use crate::work::{Drop, Status};
 
 impl Requestor {
@@ -60,12 +60,8 @@ impl Requestor {
         }
         // P3: only a repeated NACK counts.
         let failure = if repeated { self.count_failure(env.now) } else { None };
+        self.waits.caution = None;
         self.review(env);
         Ok(failure)
-    }
-
-    /// The local ACK timeout; `None` = disabled.
-    pub(super) fn t0_ns(&self) -> Option<u64> {
-        ack_timeout_ns(self.limits.retry.timeout, 0, 0)
     }
 }

@@ -152,6 +152,8 @@ impl Requestor {
         let copy = copy_of(&record, echo, env.now);
         self.table.detach(psn);
         self.table.close(psn);
+        // What is heard of may be answered: two for one, until all that timed out went again.
+        self.waits.caution = self.waits.caution.map(|packets| packets + 2);
         if record.state == State::InFlight {
             tally.newly_acked_bytes += u64::from(bytes);
         } else {

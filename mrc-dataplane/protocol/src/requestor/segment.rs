@@ -19,18 +19,27 @@ impl Requestor {
         if self.waits.resend {
             return self.poll_resend(env, ports);
         }
-        let psn = self.table.first_lost(self.next_psn)?;
+        let Some(psn) = self.table.first_lost(self.next_psn) else {
+            self.waits.caution = None;
+            return None;
+        };
         // Rule 3.
         if psn.diff(self.unack_psn) > self.limits.window as i32 {
             return None;
         }
         let record = *self.table.record(psn);
+        if record.timeouts > 0 && self.waits.caution == Some(0) {
+            return None;
+        }
         // §5.6: a fresh EV.
         let ev = self
             .choose(env, ports, Some(record.ev))
             .or_else(|| self.guarded(env, ports))?;
         let class = backoff_class(u32::from(record.timeouts), self.limits.retry.linear_cnt);
         self.table.depart(psn, ev, class as usize, env.now);
+        if record.timeouts > 0 {
+            self.waits.caution = self.waits.caution.map(|packets| packets.saturating_sub(1));
+        }
         env.stats.packets_retransmitted += 1;
         Some(self.emit(psn, ev, true, true, env))
     }

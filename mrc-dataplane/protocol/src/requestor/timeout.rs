@@ -7,8 +7,11 @@ use super::probe::Purpose;
 use super::{Env, Failure, Requestor};
 use crate::path::{Happening, PathSet, Reason};
 use crate::stats::QpStats;
-use crate::time::{Instant, MS, SEC, ack_timeout_ns, earlier};
+use crate::time::{Instant, MS, SEC, ack_timeout_ns, backoff_class, doubled_ns, earlier};
 use crate::work::Status;
+
+/// Packets that may be sent again after their timeout before anything is heard: enough to find out whether the peer lives.
+const CAUTIOUS_PACKETS: u32 = 16;
 
 /// What is waited for besides packets in flight.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +22,9 @@ pub(super) struct Waits {
     pub(super) probe: bool,
     /// The highest PSN should go out again for it.
     pub(super) resend: bool,
+    /// After timeouts: how many more of the timed-out packets may be sent again. They may only be late, and a second copy on
+    /// top of each would make everything later still.
+    pub(super) caution: Option<u32>,
     /// SACKs came: rules A and B are to be looked at when the batch is complete.
     pub(super) detection: bool,
     /// Any eligible path.
@@ -44,13 +50,12 @@ pub(super) struct AckWait {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Probes(u8),
-    Resends(u32),
+    Resends,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
     due: Instant,
-    timeouts: u32,
 }
 
 /// Pace of resends for the Transport ACK when the local ACK timeout is disabled.
@@ -116,7 +121,7 @@ impl Requestor {
     }
 
     fn deadline(&self, class: usize, psn: Psn) -> Option<Instant> {
-        Some(self.table.record(psn).sent + class_timeout_ns(self.limits.retry.timeout, class)?)
+        Some(self.table.record(psn).sent + doubled_ns(self.t0_ns()?, class as u32))
     }
 
     /// Rule E. The backoff belongs to the packet.
@@ -125,6 +130,9 @@ impl Requestor {
         while let Some(psn) = self.expired(env.now) {
             self.infer_lost(psn, Reason::Timeout, env);
             any = true;
+        }
+        if any {
+            self.waits.caution = Some(CAUTIOUS_PACKETS);
         }
         any
     }
@@ -137,11 +145,32 @@ impl Requestor {
             .map(|(_, psn)| psn)
     }
 
-    /// A recoverable failure: R grows, by at most 1 per T0 (P3).
+    /// T0, or longer where round trips are longer: a host that queues must not send everything twice. At most four times T0,
+    /// as verbs permit, so that the retry budget stays one. `None` = disabled.
+    pub(super) fn t0_ns(&self) -> Option<u64> {
+        let t0_ns = self.configured_t0_ns()?;
+        Some(self.rtt.longest_ns().clamp(t0_ns, 4 * t0_ns))
+    }
+
+    /// T0 as in protocol.md §4; `None` = disabled.
+    pub(super) fn configured_t0_ns(&self) -> Option<u64> {
+        ack_timeout_ns(self.limits.retry.timeout, 0, 0)
+    }
+
+    /// The timeout after `k` of them in a row.
+    fn timeout_ns(&self, k: u32) -> Option<u64> {
+        Some(doubled_ns(
+            self.t0_ns()?,
+            backoff_class(k, self.limits.retry.linear_cnt),
+        ))
+    }
+
+    /// A recoverable failure: R grows, as if it counted the timeouts of one packet: not before its next timeout (P3).
+    /// Eight of them with the defaults take 65 T0.
     pub(super) fn count_failure(&mut self, now: Instant) -> Option<Failure> {
         const WITHOUT_TIMEOUT_NS: u64 = 1024 << 14;
-        let t0_ns = self.t0_ns().unwrap_or(WITHOUT_TIMEOUT_NS);
-        if self.retried_at.is_some_and(|at| now.since(at) < t0_ns) {
+        let spacing_ns = self.timeout_ns(self.retries).unwrap_or(WITHOUT_TIMEOUT_NS);
+        if self.retried_at.is_some_and(|at| now.since(at) < spacing_ns) {
             return None;
         }
         self.retried_at = Some(now);
@@ -195,10 +224,7 @@ impl Requestor {
         if self.waits.blocked.is_none()
             && let Some(t0_ns) = self.t0_ns()
         {
-            self.waits.blocked = Some(Blocked {
-                due: now + t0_ns,
-                timeouts: 0,
-            });
+            self.waits.blocked = Some(Blocked { due: now + t0_ns });
         }
         // P23: retransmissions only, and only if some port works.
         if self.table.lost_count() == 0 || paths.usable().is_empty() {
@@ -211,27 +237,22 @@ impl Requestor {
 
     /// T0 / 2.
     pub(super) fn guard_ns(&self) -> u64 {
-        self.t0_ns().map_or(10 * MS, |t0_ns| t0_ns / 2)
+        self.configured_t0_ns().map_or(10 * MS, |t0_ns| t0_ns / 2)
     }
 
     /// No path at all for another timeout: that uses up the retry budget as a packet's timeouts would.
     fn handle_blocked(&mut self, now: Instant) -> bool {
-        let retry = self.limits.retry;
-        let Some(blocked) = self.waits.blocked.as_mut().filter(|blocked| blocked.due <= now) else {
+        if self.waits.blocked.is_none_or(|blocked| blocked.due > now) {
             return false;
-        };
-        blocked.timeouts += 1;
-        match ack_timeout_ns(retry.timeout, blocked.timeouts, retry.linear_cnt) {
-            Some(ns) => blocked.due = now + ns,
-            None => self.waits.blocked = None,
         }
+        self.waits.blocked = self.timeout_ns(self.retries + 1).map(|ns| Blocked { due: now + ns });
         true
     }
 
     /// P9: two probes, then the highest PSN again and again. True if that counts as a timeout.
     fn handle_ack_wait(&mut self, env: &mut Env<'_>) -> bool {
         let probe_ns = self.rtt.probe_timeout_ns(env.cc);
-        let retry = self.limits.retry;
+        let next_ns = self.timeout_ns(self.retries + 1);
         let now = env.now;
         let Some(wait) = self.waits.ack.as_mut().filter(|wait| wait.due <= now) else {
             return false;
@@ -245,22 +266,11 @@ impl Requestor {
                 self.waits.probe = true;
                 return false;
             }
-            Stage::Probes(_) => wait.stage = Stage::Resends(0),
-            Stage::Resends(count) => wait.stage = Stage::Resends(count.saturating_add(1)),
+            Stage::Probes(_) | Stage::Resends => wait.stage = Stage::Resends,
         }
-        let Stage::Resends(count) = wait.stage else {
-            return false;
-        };
-        let timeout_ns = ack_timeout_ns(retry.timeout, count, retry.linear_cnt);
-        wait.due = now + timeout_ns.unwrap_or(RESEND_WITHOUT_TIMEOUT_NS);
+        wait.due = now + next_ns.unwrap_or(RESEND_WITHOUT_TIMEOUT_NS);
         self.waits.probe = false;
         self.waits.resend = true;
-        timeout_ns.is_some()
+        next_ns.is_some()
     }
-}
-
-/// The timeout of a packet on the list of this class.
-fn class_timeout_ns(timeout: u8, class: usize) -> Option<u64> {
-    // With linear_cnt 1, k and the number of doublings are the same.
-    ack_timeout_ns(timeout, class as u32, 1)
 }

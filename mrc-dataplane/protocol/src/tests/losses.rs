@@ -583,3 +583,68 @@ fn karn_no_sample_from_an_ambiguous_copy() {
     .send(&mut a, &again[0]);
     assert!(a.qp.rtt_ns().0.abs_diff(70_000) <= Tick::NS);
 }
+
+#[test]
+fn deadline_stretches_with_long_round_trips_but_not_beyond_four_t0() {
+    // T0 is 1.05 ms.
+    let retry = RetryAttr {
+        timeout: 10,
+        ..RetryAttr::default()
+    };
+    for (rtt_ns, expected_ns) in [(100_000, 1 << 20), (1_000_000, 3_000_000), (10_000_000, 4 << 20)] {
+        let setup = Setup {
+            retry,
+            ..Setup::default()
+        };
+        let (mut a, mut b) = setup.pair();
+        a.post(write(1, 1, 0));
+        let sent = a.poll_all();
+        let back = b.receive_all(&sent);
+        // No timer is served meanwhile: the engine was away.
+        a.now = a.now + rtt_ns;
+        a.hear(&back);
+        a.completions();
+        a.post(write(2, 1, 0));
+        let from = a.now;
+        a.poll_all();
+        let until = loop {
+            a.wait_for_timeout();
+            if a.qp.stats().timeouts > 0 {
+                break a.now.since(from);
+            }
+        };
+        assert!(until.abs_diff(expected_ns) < 1_000, "{rtt_ns}: {until}");
+    }
+}
+
+#[test]
+fn after_timeouts_few_packets_are_repeated_until_something_is_heard() {
+    let (mut a, sent) = flying(&Setup::default(), 100);
+    let (_, mut b) = Setup::default().pair();
+    let back = b.receive_all(&sent[..40]);
+    a.advance(16_777_216);
+    assert_eq!(a.qp.stats().timeouts, 100);
+    let again = a.poll_all();
+    assert_eq!(writes(&again), (10..26).collect::<Vec<_>>(), "16, lowest PSN first");
+    // The answers had only been late: most of what timed out needs no second copy.
+    a.hear(&back);
+    let more = a.poll_all();
+    assert_eq!(writes(&more), (50..110).collect::<Vec<_>>(), "two for one");
+    assert!(a.qp.stats().losses_spurious > 0);
+}
+
+#[test]
+fn silent_peer_gets_few_packets_per_timeout() {
+    let (mut a, _) = flying(&Setup::default(), 100);
+    let start = a.now;
+    let mut repeated = 0;
+    while a.qp.state() == crate::QpState::Rts {
+        a.wait_for_timeout();
+        repeated += writes(&a.poll_all()).len();
+    }
+    assert!(repeated <= 16 * 8, "{repeated}");
+    // api.md §3.4: the 8th failure, after 65 T0.
+    let budget = 65 * 16_777_216;
+    let taken = a.now.since(start);
+    assert!((budget..budget + budget / 100).contains(&taken), "{taken}");
+}
