@@ -14,8 +14,9 @@ use mrc_protocol::{Cx, Instant, NoMemory, QpState, Transmit};
 use mrc_wire::{Headers, Packet, PortNum, PortSet};
 use std::fmt::Write as _;
 
-/// Turns in a row that achieve nothing although time hardly moves: more is a storm of timers.
-const MAX_IDLE_TURNS: u32 = 200;
+/// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
+/// its own; more is a storm of timers.
+const MAX_IDLE_TURNS: u32 = 5000;
 
 impl World {
     pub(crate) fn turn(&mut self, host: usize) -> Checked {

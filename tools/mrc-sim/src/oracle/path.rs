@@ -18,10 +18,15 @@ pub struct Exits {
 }
 
 impl Exits {
+    /// Ports that are up at both ends; none if the last one is in use only because nothing else is left.
+    fn both_up(&self) -> PortSet {
+        self.local_up.intersection(self.peer_up)
+    }
+
     /// Ports on which a packet may leave now. If none is up at both ends, the peer does not talk us out of the last one
     /// (protocol.md §9.3).
     pub fn open(&self) -> PortSet {
-        let both = self.local_up.intersection(self.peer_up);
+        let both = self.both_up();
         self.room
             .intersection(if both.is_empty() { self.local_up } else { both })
     }
@@ -56,7 +61,13 @@ pub fn judge_path(
                 _ => view.state,
             });
         }
-        let usable = view.state == EvState::Good && view.active && exits.open().contains(view.entry.port);
+        ensure!(
+            exits.both_up().is_empty() || view.eligible == exits.both_up().contains(view.entry.port),
+            Path,
+            "{name}: {view:?} while these ports are up: {exits:?}"
+        );
+        let usable =
+            view.state == EvState::Good && view.active && view.eligible && exits.open().contains(view.entry.port);
         if usable && cc_room.contains(view.entry.port) {
             good += 1;
             // A path at the floor of the active set rests between its turns (protocol.md §8.2 (1)).

@@ -30,7 +30,8 @@ pub struct ResponderModel {
     copies: Vec<Vec<Copy>>,
     /// Copies that arrived cut and earned a NACK, by packet.
     trimmed: BTreeMap<i64, Vec<Copy>>,
-    probes: BTreeMap<u16, Copy>,
+    /// Probes that arrived, by id; a copy made on the way may carry another mark.
+    probes: BTreeMap<u16, Vec<Copy>>,
     /// Immediates whose turn has come and whose receive completions are due, as message numbers.
     pub deliverable: VecDeque<usize>,
     /// A write that must be refused has arrived: its packet and the syndromes that may refuse it.
@@ -335,7 +336,7 @@ impl Flow {
     /// A probe reaches the responder.
     pub fn note_probe(&mut self, packet: &Packet<'_>, peth: &Peth) {
         let copy = Copy::of(packet);
-        self.responder.probes.insert(peth.probe_id, copy);
+        self.responder.probes.entry(peth.probe_id).or_default().push(copy);
     }
 
     /// Judges a SACK on its way out (protocol.md §6.5).
@@ -386,11 +387,11 @@ impl Flow {
         ensure!(seth.m != PathVerdict::AlwaysSkip, Sack, "{name}: SACK with m = 10");
         match (seth.probe_id(), seth.trigger_psn()) {
             (Some(id), _) => {
-                let probe = model.probes.get(&id);
+                let copies = model.probes.get(&id);
                 ensure!(
-                    probe == Some(&answered),
+                    copies.is_some_and(|copies| copies.contains(&answered)),
                     Sack,
-                    "{name}: SACK answers probe {id} {probe:?} with {answered:?}"
+                    "{name}: SACK answers probe {id}, which came as {copies:?}, with {answered:?}"
                 );
             }
             (None, Some(psn)) => {

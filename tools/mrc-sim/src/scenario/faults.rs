@@ -100,10 +100,10 @@ fn add_one(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) 
             },
         ),
         11 if planes > 1 => Fault {
-            // Some paths of one plane are dead for ever: the other planes stay.
+            // Some paths of one plane, always the same in a run, are dead for ever: the other planes stay.
             kind: Kind::Blackhole,
             scope: Scope {
-                plane,
+                plane: Some((scenario.seed % planes) as u8 + 1),
                 ev_share_ppm: Some(rng.range(50_000, 500_000) as u32),
                 ..anywhere
             },

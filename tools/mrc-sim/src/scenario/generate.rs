@@ -227,12 +227,12 @@ fn flows_with_immediates(scenario: &mut Scenario) -> impl Iterator<Item = &mut F
 /// Where all must succeed, the retry budget must outlast the faults; elsewhere it must end within reason.
 fn set_limits(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
     scenario.calm_from_ns = faults::calm_from_ns(scenario).max(span_ns);
-    // Where a whole plane may be dead for ever, each answer is a matter of luck.
+    // Where a whole plane may be dead for ever, each answer is a matter of luck, and up to 17 s pass between two tries.
     let for_ever = scenario
         .faults
         .iter()
         .any(|fault| fault.kind == Kind::Blackhole && fault.until_ns == u64::MAX);
-    let mut longest_ns = if for_ever { 60_000_000_000 } else { 0 };
+    let mut longest_ns = if for_ever { 1_200_000_000_000 } else { 0 };
     for host in scenario.hosts.iter_mut().filter(|_| for_ever) {
         // Without tail probes (protocol.md §5.7), packets on dead paths hold a small window until their backoff ends.
         host.cwnd_packets = host.cwnd_packets.max(64);
