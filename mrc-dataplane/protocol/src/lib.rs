@@ -13,6 +13,7 @@ extern crate std;
 
 mod attr;
 mod bitmap;
+pub mod cc;
 mod limit;
 mod path;
 mod peer;
