@@ -2,7 +2,7 @@
 
 use mrc_wire::{CcState, Psn, Seth};
 
-use super::table::Table;
+use super::table::{Record, Table};
 use super::{Env, Requestor};
 use crate::path::{EvIndex, Happening, Reason};
 use crate::time::Instant;
@@ -145,7 +145,7 @@ impl Requestor {
         }
     }
 
-    /// Queued for retransmission; its path is blamed unless there is a better explanation.
+    /// Queued for retransmission.
     pub(super) fn infer_lost(&mut self, psn: Psn, reason: Reason, env: &mut Env<'_>) {
         let bytes = self.leave(psn, env);
         let record = *self.table.record(psn);
@@ -155,21 +155,31 @@ impl Requestor {
         changed.set_inferred_lost();
         if reason == Reason::Timeout {
             changed.timeouts = changed.timeouts.saturating_add(1);
+            changed.set_suspect();
             env.stats.timeouts += 1;
         } else {
             changed.timeouts = 0;
             env.stats.losses_inferred += 1;
         }
         env.cc.on_inferred_loss(env.now, bytes);
-        // No blame: a port was down, or we ourselves were away. Away for a good part of the time, that is: on a host whose
-        // cores are shared, every long wait has short absences in it, and a dead path would never be found out.
+        if reason != Reason::Timeout {
+            self.blame(&record, reason, env);
+        }
+    }
+
+    /// The path of a lost copy gets the blame, unless there is a better explanation: a port was down, or we ourselves were
+    /// away. Away for a good part of the time, that is: on a host whose cores are shared, every long wait has short absences
+    /// in it, and a dead path would never be found out.
+    ///
+    /// Of a timeout it gets it when the packet is sent again: what is acknowledged before was only late.
+    pub(super) fn blame(&self, record: &Record, reason: Reason, env: &mut Env<'_>) {
         let stalled = env.stall.is_some_and(|stall| {
             let away_ns = stall.to.since(stall.from.max(record.sent));
             2 * away_ns >= env.now.since(record.sent)
         });
         if !stalled && !env.paths.was_down_since(record.ev, record.sent) {
-            env.paths
-                .handle(record.ev, Happening::Loss, reason, env.now, self.rtt.srtt_ns(env.cc));
+            let rtt_ns = self.rtt.srtt_ns(env.cc);
+            env.paths.handle(record.ev, Happening::Loss, reason, env.now, rtt_ns);
         }
     }
 }

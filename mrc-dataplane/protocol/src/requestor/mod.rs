@@ -148,6 +148,7 @@ impl Requestor {
 
     pub(crate) fn set_retry(&mut self, retry: RetryAttr) {
         self.limits.retry = retry;
+        self.waits.caution = None;
     }
 
     pub(crate) fn post(&mut self, request: &SendRequest) -> Result<(), PostError> {
@@ -275,6 +276,8 @@ impl Requestor {
                 env.stats.packets_withdrawn += 1;
             }
         }
+        // Nothing is to wait for what will not come.
+        self.waits.caution = None;
     }
 
     /// A write that was polled did not go out after all.

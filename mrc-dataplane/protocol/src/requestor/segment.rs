@@ -4,7 +4,7 @@ use mrc_wire::{Bth, Headers, ImmDt, Meth, Opcode, Peth, PortSet, Psn, Reth, Traf
 
 use super::probe::Purpose;
 use super::{Env, Requestor};
-use crate::path::{Choice, EvIndex};
+use crate::path::{Choice, EvIndex, Reason};
 use crate::time::{backoff_class, earlier};
 use crate::work::{Fragment, Transmit};
 
@@ -30,6 +30,9 @@ impl Requestor {
         let record = *self.table.record(psn);
         if record.timeouts > 0 && self.waits.caution == Some(0) {
             return None;
+        }
+        if self.table.record_mut(psn).take_suspect() {
+            self.blame(&record, Reason::Timeout, env);
         }
         // §5.6: a fresh EV.
         let ev = self

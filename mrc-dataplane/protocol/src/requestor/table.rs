@@ -46,7 +46,7 @@ pub(super) struct Record {
     /// Which list of `order` it is on.
     class: u8,
     /// Bits 0-1: copies sent, saturating. Bit 2: some copy was declared lost without a NACK, and not because its port
-    /// went. Bits 3-7: NACKs, saturating.
+    /// went. Bit 3: the path of the last copy has yet to be blamed for a timeout. Bits 4-7: NACKs, saturating.
     counts: u8,
 }
 
@@ -89,14 +89,26 @@ impl Record {
         self.counts |= 4;
     }
 
-    /// NACKs of this packet, at most 31.
+    /// The last copy timed out; its path gets the blame if the packet has to be sent again.
+    pub(super) fn set_suspect(&mut self) {
+        self.counts |= 8;
+    }
+
+    /// Was it suspect? Not any more.
+    pub(super) fn take_suspect(&mut self) -> bool {
+        let was = self.counts & 8 != 0;
+        self.counts &= !8;
+        was
+    }
+
+    /// NACKs of this packet, at most 15.
     pub(super) fn nacks(&self) -> u8 {
-        self.counts >> 3
+        self.counts >> 4
     }
 
     pub(super) fn count_nack(&mut self) {
-        if self.nacks() < 31 {
-            self.counts += 8;
+        if self.nacks() < 15 {
+            self.counts += 16;
         }
     }
 }
@@ -409,6 +421,10 @@ impl Table {
     pub(super) fn after(&self, psn: Psn, unack_psn: Psn) -> Option<Psn> {
         let next = self.record(psn).order.next;
         (next != NONE).then(|| self.psn_of(next, unack_psn))
+    }
+
+    pub(super) fn any_in_flight(&self) -> bool {
+        self.order_used != 0
     }
 
     /// The packet in flight on this list that was sent first.

@@ -131,7 +131,8 @@ impl Requestor {
             self.infer_lost(psn, Reason::Timeout, env);
             any = true;
         }
-        if any {
+        // A new try when the last one has ended, not for each packet of it.
+        if any && (self.waits.caution.is_none() || !self.table.any_in_flight()) {
             self.waits.caution = Some(CAUTIOUS_PACKETS);
         }
         any

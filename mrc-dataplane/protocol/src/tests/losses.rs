@@ -434,11 +434,13 @@ fn stall_of_the_own_engine_blames_nobody() {
     // The engine was away: its timer is served 100 ms late.
     a.now = a.now + 100_000_000;
     a.cx(crate::Qp::handle_timeout);
+    a.poll_all();
     assert!(a.qp.stats().timeouts > 0);
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
     // In time, it is the path's fault.
     let (mut a, _) = flying(&setup, 16);
     a.wait_for_timeout();
+    a.poll_all();
     assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
     // Or it says so itself.
     let (mut a, _) = flying(&setup, 16);
@@ -453,6 +455,7 @@ fn stall_of_the_own_engine_blames_nobody() {
         ..Cx::new(a.now, &mut a.cc, &mut a.region)
     };
     a.qp.handle_timeout(&mut cx);
+    while a.qp.poll_transmit(&mut cx, ALL).is_some() {}
     assert!(a.qp.stats().timeouts > 0);
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
     // A short absence in a long wait explains nothing.
@@ -468,6 +471,7 @@ fn stall_of_the_own_engine_blames_nobody() {
         ..Cx::new(a.now, &mut a.cc, &mut a.region)
     };
     a.qp.handle_timeout(&mut cx);
+    while a.qp.poll_transmit(&mut cx, ALL).is_some() {}
     assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
 }
 
@@ -626,8 +630,15 @@ fn after_timeouts_few_packets_are_repeated_until_something_is_heard() {
     assert_eq!(a.qp.stats().timeouts, 100);
     let again = a.poll_all();
     assert_eq!(writes(&again), (10..26).collect::<Vec<_>>(), "16, lowest PSN first");
-    // The answers had only been late: most of what timed out needs no second copy.
+    let blamed = |a: &End| {
+        a.qp.ev_states()
+            .filter(|view| view.reason == crate::Reason::Timeout)
+            .count()
+    };
+    let blamed_early = blamed(&a);
+    // The answers had only been late: most of what timed out needs no second copy, and speaks against no path.
     a.hear(&back);
+    assert_eq!(blamed(&a), blamed_early);
     let more = a.poll_all();
     assert_eq!(writes(&more), (50..110).collect::<Vec<_>>(), "two for one");
     assert!(a.qp.stats().losses_spurious > 0);
