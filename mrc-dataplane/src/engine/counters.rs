@@ -17,6 +17,11 @@ impl Counter {
             .store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
+    /// As `add`: replaces the number by one that somebody else counts.
+    pub(crate) fn set(&self, count: u64) {
+        self.0.store(count, Ordering::Relaxed);
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -81,6 +86,9 @@ pub(crate) struct PortCells {
     pub(crate) retransmissions: Counter,
     pub(crate) evs_withdrawn: Counter,
     pub(crate) evs_returned: Counter,
+    pub(crate) tx_kicks: Counter,
+    pub(crate) tx_busy: Counter,
+    pub(crate) rx_missed: Counter,
 }
 
 /// What one thread counts.
@@ -153,6 +161,12 @@ pub struct PortSnapshot {
     pub evs_withdrawn: u64,
     /// Paths that came back.
     pub evs_returned: u64,
+    /// System calls made to transmit.
+    pub tx_kicks: u64,
+    /// Frames that the interface threw away because its own queue was full.
+    pub tx_busy: u64,
+    /// Frames that the kernel threw away because the engine was too slow to take them.
+    pub rx_missed: u64,
 }
 
 /// What has happened since the start, at one moment.
@@ -226,6 +240,9 @@ impl Snapshot {
                 retransmissions: sum(&|port| &port.retransmissions),
                 evs_withdrawn: sum(&|port| &port.evs_withdrawn),
                 evs_returned: sum(&|port| &port.evs_returned),
+                tx_kicks: sum(&|port| &port.tx_kicks),
+                tx_busy: sum(&|port| &port.tx_busy),
+                rx_missed: sum(&|port| &port.rx_missed),
             }
         });
         let mut drops = Vec::new();

@@ -24,7 +24,7 @@ use crate::ring::Board;
 /// their cores, so that shorter pauses are everyday; if they counted, no path would ever be found dead on a busy machine.
 const STALL_NS: u64 = 4_000_000;
 
-/// How often ports are flushed although nothing was sent, to take finished frames back.
+/// How often ports are flushed although nothing was sent, to take finished frames back, and asked for their counters.
 const TIDY_NS: u64 = 10_000_000;
 
 /// Everything that an engine thread owns. Whoever holds its lock may run it.
@@ -121,8 +121,12 @@ impl Worker {
         sent |= std::mem::take(&mut self.core.answered);
         sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
         let pending = self.ports.iter().any(|port| port.tx_pending());
-        if sent || pending || !self.core.waiting_for_room.is_empty() || now.since(self.tidied) > TIDY_NS {
+        let tidy = now.since(self.tidied) > TIDY_NS;
+        if tidy {
             self.tidied = now;
+            self.note_port_counters();
+        }
+        if tidy || sent || pending || !self.core.waiting_for_room.is_empty() {
             self.flush();
         }
         self.core.collect(now);
@@ -229,6 +233,17 @@ impl Worker {
             self.core.tell_all_ports(now);
         }
         changed || hops
+    }
+
+    /// What the ports count themselves.
+    fn note_port_counters(&self) {
+        for port in &self.ports {
+            let counted = port.counters();
+            let cells = self.core.cells.port(port.num());
+            cells.tx_kicks.set(counted.tx_kicks);
+            cells.tx_busy.set(counted.tx_busy);
+            cells.rx_missed.set(counted.rx_dropped + counted.rx_too_long);
+        }
     }
 
     fn flush(&mut self) {
