@@ -1,5 +1,7 @@
 //! What a switch sees, as other programs read it.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use std::path::Path;
 use std::process::Command;
 

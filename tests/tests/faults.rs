@@ -1,7 +1,9 @@
 //! Planes that go and come back, and peers that do not.
 
-use mrc_tests::{Connection, End, Fabric, Node, Options, Side, Stream, completions, connect, until};
-use mrc_verbs::{EngineConfig, QpState, WcStatus, WorkCompletion};
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
+use mrc_tests::{Connection, End, Fabric, Node, Options, PATIENCE, Side, Stream, completions, connect, until};
+use mrc_verbs::{AsyncEvent, EngineConfig, QpState, WcStatus, WorkCompletion};
 use netns_lab::{Lab, LabError, Topology};
 
 const END_PROGRAM: &str = env!("CARGO_BIN_EXE_mrc-end");
@@ -76,7 +78,23 @@ fn a_port_that_is_down_is_not_used() {
     stream.finish();
 }
 
-/// Posts `count` writes and receives, makes the peer unreachable by `end`, and checks how all of it ends.
+#[test]
+fn a_port_that_goes_and_comes_is_told_to_the_program() {
+    let fabric = Fabric::new(&Topology::pair(2));
+    let next = || fabric.a.context.next_event(Some(PATIENCE));
+    fabric.lab.set_port(0, 2, false).unwrap();
+    assert_eq!(next(), Some(AsyncEvent::PortError { port: 2 }));
+    fabric.lab.set_port(0, 2, true).unwrap();
+    assert_eq!(next(), Some(AsyncEvent::PortActive { port: 2 }));
+    // The cable: our own port stays enabled.
+    fabric.lab.set_link(0, 1, false).unwrap();
+    assert_eq!(next(), Some(AsyncEvent::PortError { port: 1 }));
+    fabric.lab.set_link(0, 1, true).unwrap();
+    assert_eq!(next(), Some(AsyncEvent::PortActive { port: 1 }));
+    Connection::open(&fabric, &Options::default()).write_and_compare(100_000, 5, 1);
+}
+
+/// Posts writes and receives, makes the peer unreachable by `end`, and checks how all of it ends.
 fn everything_ends(side: &Side, peer: mrc_verbs::RemoteRegion, end: impl FnOnce()) {
     const WRITES: usize = 20;
     end();

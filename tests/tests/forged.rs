@@ -1,5 +1,7 @@
 //! Packets that nobody should have sent: dropped, counted by reason, nothing written, and the queue pair lives on.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -16,6 +18,9 @@ const P_KEY: usize = 2;
 
 /// A frame, and under which name its drop is to be counted; `None` where the kernel gets it before any engine.
 type Case = (&'static str, Vec<u8>, Option<&'static str>);
+
+/// Posts something that B has to refuse.
+type Ask = fn(&Connection);
 
 /// A connection, and somebody who can send anything to both its ends.
 struct Scene {
@@ -346,7 +351,6 @@ fn a_forged_write_with_a_wrong_key_is_refused_for_good() {
 fn writes_that_the_peer_refuses_name_the_reason_and_spare_other_queue_pairs() {
     let fabric = Fabric::new(&Topology::pair(2));
     let bystander = Connection::open(&fabric, &Options::default());
-    type Ask = fn(&Connection);
     let beyond: Ask = |c| c.a.write(1, 0..5_000, &c.b, c.b.region.len() - 4_999);
     let unknown_key: Ask = |c| {
         let mut remote = c.b.region.remote();

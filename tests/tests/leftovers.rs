@@ -1,5 +1,7 @@
 //! Whatever is killed in the middle of traffic: no namespace, no XDP program and no process stays behind.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
@@ -61,10 +63,6 @@ impl Run {
         run
     }
 
-    fn kill(&self, pid: u32) {
-        kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
-    }
-
     /// Waits for the lab's end and for nothing to be left; returns what the commands said.
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
@@ -73,6 +71,10 @@ impl Run {
         until("everything to be gone", || self.traces.left().is_empty());
         (status.code(), said)
     }
+}
+
+fn kill_9(pid: u32) {
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
 }
 
 impl Drop for Run {
@@ -91,7 +93,7 @@ fn arguments(pid: u32) -> Vec<String> {
 #[test]
 fn a_killed_client_takes_its_server_along_and_leaves_nothing() {
     let run = Run::start("leaf");
-    run.kill(run.client);
+    kill_9(run.client);
     let (status, said) = run.end();
     assert_eq!(status, Some(128 + 9), "{said}");
     assert!(said.contains("h0| mrc-perf: "), "the server says why it ends: {said}");
@@ -100,7 +102,7 @@ fn a_killed_client_takes_its_server_along_and_leaves_nothing() {
 #[test]
 fn a_killed_server_takes_its_client_along_and_leaves_nothing() {
     let run = Run::start("pair");
-    run.kill(run.server);
+    kill_9(run.server);
     let (status, said) = run.end();
     assert_eq!(status, Some(128 + 9), "{said}");
     assert!(said.contains("h1| mrc-perf: "), "the client says why it ends: {said}");
@@ -110,7 +112,7 @@ fn a_killed_server_takes_its_client_along_and_leaves_nothing() {
 fn a_killed_lab_leaves_nothing() {
     for topology in ["pair", "leaf"] {
         let run = Run::start(topology);
-        run.kill(run.lab.id());
+        kill_9(run.lab.id());
         assert_eq!(run.end().0, None);
     }
 }
@@ -119,7 +121,7 @@ fn a_killed_lab_leaves_nothing() {
 fn everything_killed_at_once_leaves_nothing() {
     let run = Run::start("leaf");
     for pid in [run.client, run.server, run.lab.id()] {
-        run.kill(pid);
+        kill_9(pid);
     }
     assert_eq!(run.end().0, None);
 }

@@ -1,9 +1,11 @@
 //! What completions promise, while packets arrive in any order.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use std::process::Command;
 
-use mrc_tests::{Connection, Fabric, Options, Stream, completions, noise, until};
-use mrc_verbs::{AddressFamily, MemoryRegion, SendRequest, WcOpcode, WorkCompletion};
+use mrc_tests::{Connection, Fabric, Options, PATIENCE, Stream, completions, connect, noise, until};
+use mrc_verbs::{AddressFamily, MemoryRegion, QpInit, SendRequest, WcOpcode, WorkCompletion};
 use netns_lab::Topology;
 
 /// Makes the switch of a plane send to `h1` slowly, out of a queue of `limit` bytes: what comes by other planes overtakes.
@@ -78,9 +80,9 @@ fn check(connection: &Connection, messages: &[Message]) {
                 a.qp.qpn()
             )
         );
-        for earlier in arrived..=number {
+        for (earlier, message) in messages.iter().enumerate().take(number + 1).skip(arrived) {
             assert!(
-                is_there(&b.region, &messages[earlier]),
+                is_there(&b.region, message),
                 "write {earlier} was not there at immediate {number}"
             );
         }
@@ -161,5 +163,42 @@ fn a_target_that_never_calls_sees_the_data_in_its_memory() {
         .unwrap();
         until("the word", || b.region.load_u64(64).unwrap() == value);
         assert!(a.completion().is_ok());
+    }
+}
+
+#[test]
+fn a_program_that_sleeps_on_a_channel_is_woken_by_what_it_asked_for() {
+    let fabric = Fabric::new(&Topology::pair(2));
+    let connection = Connection::open(&fabric, &Options::default());
+    // Both in the same contexts, but with channels: A's for any completion, B's for solicited ones.
+    let channels = [&fabric.a, &fabric.b].map(|node| node.context.create_channel().unwrap());
+    let cqs = [(&fabric.a, &channels[0]), (&fabric.b, &channels[1])]
+        .map(|(node, channel)| node.context.create_cq_with_channel(64, channel).unwrap());
+    let options = Options::default();
+    let [a, b] = [(&fabric.a, &cqs[0]), (&fabric.b, &cqs[1])]
+        .map(|(node, cq)| node.context.create_qp(&node.pd, &QpInit::new(cq)).unwrap());
+    let (of_a, of_b) = (a.offer().unwrap(), b.offer().unwrap());
+    connect(&a, of_a.clone(), of_b.clone(), &options).unwrap();
+    connect(&b, of_b, of_a, &options).unwrap();
+    let remote = connection.b.region.remote();
+    for round in 0..20_u32 {
+        b.post_recv_list(&[1, 2]).unwrap();
+        cqs[0].arm(false);
+        cqs[1].arm(true);
+        a.post_write(&SendRequest::inline(1, b"quiet", remote).with_imm(*b"1st.").unsignaled())
+            .unwrap();
+        a.post_write(
+            &SendRequest::inline(2, b"loud", remote)
+                .with_imm(round.to_be_bytes())
+                .solicited(),
+        )
+        .unwrap();
+        assert_eq!(channels[1].next(PATIENCE).as_ref(), Some(&cqs[1]));
+        // The event came for the second; the first is there as well.
+        let done = completions(&cqs[1], 2);
+        assert_eq!(done[1].imm, Some(round.to_be_bytes()));
+        assert_eq!(channels[0].next(PATIENCE).as_ref(), Some(&cqs[0]));
+        assert_eq!(completions(&cqs[0], 1)[0].wr_id, 2);
+        assert!(channels.iter().all(|channel| channel.try_next().is_none()));
     }
 }

@@ -1,5 +1,7 @@
 //! What the planes carry.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use mrc_tests::{Connection, Fabric, Options, Stream};
 use netns_lab::Topology;
 

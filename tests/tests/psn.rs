@@ -1,5 +1,7 @@
 //! Packet sequence numbers wrap at 2^24.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use mrc_tests::{Connection, Fabric, Options, Stream};
 use mrc_verbs::AddressFamily;
 use netns_lab::Topology;

@@ -1,5 +1,7 @@
 //! What cannot work says so in one line: the thing, the limit, the remedy.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use std::process::Command;
 
 use mrc_ebpf::Passing;

@@ -1,5 +1,7 @@
 //! Every size, PMTU and family, over one to eight planes: all bytes are right, and nothing else is written.
 
+#![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
+
 use mrc_tests::{Connection, Fabric, Options, completions, noise};
 use mrc_verbs::{AddressFamily, EngineConfig, QpSizes, SendRequest, WorkCompletion};
 use netns_lab::Topology;
