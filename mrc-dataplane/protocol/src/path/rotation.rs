@@ -168,61 +168,62 @@ impl PathSet {
         Some(index)
     }
 
-    /// A path for a control packet: over the ports that are up, there in turn over the paths that are not bad. A bad one
-    /// only if there is nothing else: an answer must go out.
+    /// A path for a control packet. From the best kind to the worst: paths that are not bad before bad ones, and among them
+    /// ports on which the peer was heard lately before others, since one whose far end is dead still looks alive here.
     ///
-    /// Every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that always leave
-    /// together would meet a silently dead plane with the same one of them for ever. Ports on which the peer was heard lately
-    /// come first: one whose far end is dead still looks alive here.
+    /// Within a kind, every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that
+    /// always leave together would meet a silently dead plane with the same one of them for ever.
     pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
-        let ports = room.intersection(self.usable);
-        let heard = self.heard_lately();
-        let mut last_resort = None;
-        for candidates in [heard, self.usable.difference(heard)] {
-            let open = candidates.intersection(ports);
+        // Now and then anywhere: where every plane fails in one direction, those that are heard are the wrong ones.
+        let anywhere = below(&mut self.rng, 8) == 0;
+        let heard = if anywhere { self.usable } else { self.heard_lately() };
+        let others = self.usable.difference(heard);
+        for (ports, bad) in [(heard, false), (others, false), (heard, true), (others, true)] {
+            let open = ports.intersection(room);
             let left = open.intersection(self.control_turns);
             for (turns, new_pass) in [(left, false), (open.difference(left), true)] {
                 let start = below(&mut self.rng, turns.len());
                 for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
-                    let (index, bad) = self.control_on(port);
-                    last_resort = last_resort.or(bad);
-                    if index.is_some() {
-                        if new_pass {
-                            self.control_turns = self.usable;
-                        }
-                        self.control_turns.remove(port);
-                        return index;
+                    let Some(index) = self.control_on(port, bad) else {
+                        continue;
+                    };
+                    if new_pass {
+                        self.control_turns = self.usable;
                     }
+                    self.control_turns.remove(port);
+                    return Some(index);
                 }
             }
-            // A good path on a port that has no room this very moment is worth the wait: else, where answers leave in pairs
-            // and a port takes one frame at a time, the second one would take the bad path each time.
-            if candidates
-                .difference(ports)
+            // A path of this kind on a port that has no room this very moment is worth the wait: else, where answers leave in
+            // pairs and a port takes one frame at a time, the second one would take the worse path each time.
+            if ports
+                .difference(room)
                 .iter()
-                .any(|port| self.control_on(port).0.is_some())
+                .any(|port| self.control_on(port, bad).is_some())
             {
                 return None;
             }
         }
-        last_resort
+        None
     }
 
-    /// The next path of a port that is not bad, and a bad one that was met before it.
-    fn control_on(&mut self, port: PortNum) -> (Option<EvIndex>, Option<EvIndex>) {
+    /// The next path of a port that is bad, or is not.
+    fn control_on(&mut self, port: PortNum, bad: bool) -> Option<EvIndex> {
         let plane = &mut self.planes[usize::from(port.get())];
-        let mut bad = None;
         for _ in 0..plane.members.len() {
             plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
             let index = plane.members[plane.control_cursor];
             let path = &self.paths[usize::from(index)];
-            match path.state {
+            let is_bad = match path.state {
                 // One at the floor is as bad as others, it only has no substitute.
-                EvState::Good | EvState::Skip if path.floor == Instant::ZERO => return (Some(index), bad),
-                EvState::Denied => {}
-                _ => bad = bad.or(Some(index)),
+                EvState::Good | EvState::Skip => path.floor > Instant::ZERO,
+                EvState::AssumedBad => true,
+                EvState::Denied => continue,
+            };
+            if is_bad == bad {
+                return Some(index);
             }
         }
-        (None, bad)
+        None
     }
 }
