@@ -10,7 +10,7 @@ use crate::attr::{EvEntry, InitAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, 
 use crate::qp::Qp;
 use crate::qpcc::Qpcc;
 use crate::time::Instant;
-use crate::work::{AccessError, Completion, Cx, Disposition, Memory, QpEvent, SendRequest, Transmit};
+use crate::work::{AccessError, Completion, Cx, Disposition, Memory, QpEvent, Queue, SendRequest, Status, Transmit};
 
 pub(crate) const R_KEY: u32 = 0x1a2b_3c4d;
 pub(crate) const BASE: u64 = 0x7f00_0000_0000;
@@ -392,4 +392,18 @@ pub(crate) fn sacks(wires: &[Wire]) -> Vec<(mrc_wire::Bth, mrc_wire::Seth, mrc_w
             _ => None,
         })
         .collect()
+}
+
+/// `count` packets from PSN 10 on, in flight.
+pub(crate) fn flying(setup: &Setup, count: u32) -> (End, Vec<Wire>) {
+    let (mut a, _) = setup.pair();
+    a.post(write(1, count * setup.pmtu.bytes() as u32, 0));
+    let sent = a.poll_all();
+    assert_eq!(sent.len(), count as usize);
+    (a, sent)
+}
+
+/// What completions say in short.
+pub(crate) fn outcomes(done: &[Completion]) -> Vec<(Queue, u64, Status)> {
+    done.iter().map(|c| (c.queue, c.wr_id, c.status)).collect()
 }

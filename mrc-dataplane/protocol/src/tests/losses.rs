@@ -1,15 +1,13 @@
-//! Segmentation, windows, SACK processing and loss detection (protocol.md §5.1 to §5.7).
+//! Windows, SACK processing and loss detection (protocol.md §5.1 to §5.6).
 
 use std::vec::Vec;
 
 use mrc_wire::{Bth, CcState, Headers, Opcode, PathVerdict, Pmtu, PortSet, Seth, Tick};
 
-use crate::attr::RetryAttr;
 use crate::path::EvState;
 use crate::qpcc::Qpcc;
 use crate::testing::*;
-use crate::time::{Stall, ack_timeout_ns};
-use crate::work::{Cx, Disposition, Drop};
+use crate::work::{Disposition, Drop};
 
 /// A SACK as B might have sent it.
 struct Sack {
@@ -64,15 +62,6 @@ fn in_flight(mut end: End) -> Vec<u32> {
             .filter(|w| w.sent.is_retransmission)
             .collect::<Vec<_>>(),
     )
-}
-
-/// `count` packets from PSN 10 on, in flight.
-fn flying(setup: &Setup, count: u32) -> (End, Vec<Wire>) {
-    let (mut a, _) = setup.pair();
-    a.post(write(1, count * setup.pmtu.bytes() as u32, 0));
-    let sent = a.poll_all();
-    assert_eq!(sent.len(), count as usize);
-    (a, sent)
 }
 
 #[test]
@@ -340,142 +329,6 @@ fn retransmissions_go_first_lowest_psn_first_on_a_fresh_ev() {
 }
 
 #[test]
-fn deadline_of_each_packet_backs_off_by_itself() {
-    let retry = RetryAttr {
-        timeout: 8,
-        linear_cnt: 2,
-        exp_cnt: 20,
-    };
-    let (mut a, _) = Setup {
-        retry,
-        ..Setup::default()
-    }
-    .pair();
-    a.post(write(1, 1, 0));
-    a.poll_all();
-    let start = a.now;
-    let mut sent_at = Vec::new();
-    while sent_at.len() < 6 {
-        a.wait_for_timeout();
-        if !writes(&a.poll_all()).is_empty() {
-            sent_at.push(a.now.since(start));
-        }
-    }
-    let t0 = 262_144;
-    assert_eq!(sent_at, [t0, 2 * t0, 4 * t0, 8 * t0, 16 * t0, 32 * t0]);
-}
-
-#[test]
-fn timeouts_follow_the_table() {
-    for (timeout, us) in [
-        (1, 2.048),
-        (8, 262.144),
-        (10, 1_048.576),
-        (14, 16_777.216),
-        (17, 134_217.728),
-    ] {
-        assert_eq!(ack_timeout_ns(timeout, 0, 3), Some((us * 1000.0) as u64));
-    }
-    assert_eq!(ack_timeout_ns(20, 0, 0), Some(1_073_741_824));
-    assert_eq!(ack_timeout_ns(24, 0, 0), Some(17_179_869_184));
-    assert_eq!(ack_timeout_ns(24, 31, 0), Some(17_179_869_184), "the longest");
-    assert_eq!(ack_timeout_ns(0, 3, 3), None, "disabled");
-    let t0 = 1024 << 10;
-    let steps: Vec<u64> = (0..6).map(|k| ack_timeout_ns(10, k, 2).unwrap() / t0).collect();
-    assert_eq!(steps, [1, 1, 2, 4, 8, 16]);
-}
-
-#[test]
-fn timeout_zero_disables() {
-    let retry = RetryAttr {
-        timeout: 0,
-        ..RetryAttr::default()
-    };
-    let (mut a, _) = Setup {
-        retry,
-        ..Setup::default()
-    }
-    .pair();
-    a.post(write(1, 1, 0));
-    a.poll_all();
-    assert_eq!(a.qp.next_timeout(), None);
-}
-
-#[test]
-fn retry_counter_starts_again_with_progress() {
-    let retry = RetryAttr {
-        timeout: 8,
-        linear_cnt: 3,
-        exp_cnt: 5,
-    };
-    let (mut a, mut b) = Setup {
-        retry,
-        ..Setup::default()
-    }
-    .pair();
-    a.post(write(1, 4096 * 2, 0));
-    a.poll_all();
-    a.advance(262_144);
-    assert_eq!(a.qp.retries(), 1);
-    let again = a.poll_all();
-    let back = b.receive_all([&again[0]]);
-    a.hear(&back);
-    assert_eq!(a.qp.retries(), 0);
-}
-
-#[test]
-fn stall_of_the_own_engine_blames_nobody() {
-    let setup = Setup {
-        trimming: true,
-        ..Setup::default()
-    };
-    let (mut a, _) = flying(&setup, 16);
-    a.advance(5_000_000);
-    // The engine was away: its timer is served 100 ms late.
-    a.now = a.now + 100_000_000;
-    a.cx(crate::Qp::handle_timeout);
-    a.poll_all();
-    assert!(a.qp.stats().timeouts > 0);
-    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
-    // In time, it is the path's fault.
-    let (mut a, _) = flying(&setup, 16);
-    a.wait_for_timeout();
-    a.poll_all();
-    assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
-    // Or it says so itself.
-    let (mut a, _) = flying(&setup, 16);
-    let due = a.qp.next_timeout().unwrap();
-    let stall = Some(Stall {
-        from: a.now + 1,
-        to: a.now + due.since(a.now) / 2 + 1,
-    });
-    a.now = due;
-    let mut cx = Cx {
-        stall,
-        ..Cx::new(a.now, &mut a.cc, &mut a.region)
-    };
-    a.qp.handle_timeout(&mut cx);
-    while a.qp.poll_transmit(&mut cx, ALL).is_some() {}
-    assert!(a.qp.stats().timeouts > 0);
-    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
-    // A short absence in a long wait explains nothing.
-    let (mut a, _) = flying(&setup, 16);
-    let due = a.qp.next_timeout().unwrap();
-    let stall = Some(Stall {
-        from: a.now + 1,
-        to: a.now + 4_000_000,
-    });
-    a.now = due;
-    let mut cx = Cx {
-        stall,
-        ..Cx::new(a.now, &mut a.cc, &mut a.region)
-    };
-    a.qp.handle_timeout(&mut cx);
-    while a.qp.poll_transmit(&mut cx, ALL).is_some() {}
-    assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
-}
-
-#[test]
 fn probe_answer_shows_what_is_missing() {
     // Rule C, with a probe that looks for the Transport ACK... of nothing: so one that checks a bad path.
     let setup = Setup {
@@ -586,76 +439,4 @@ fn karn_no_sample_from_an_ambiguous_copy() {
     }
     .send(&mut a, &again[0]);
     assert!(a.qp.rtt_ns().0.abs_diff(70_000) <= Tick::NS);
-}
-
-#[test]
-fn deadline_stretches_with_long_round_trips_but_not_beyond_four_t0() {
-    // T0 is 1.05 ms.
-    let retry = RetryAttr {
-        timeout: 10,
-        ..RetryAttr::default()
-    };
-    for (rtt_ns, expected_ns) in [(100_000, 1 << 20), (1_000_000, 3_000_000), (10_000_000, 4 << 20)] {
-        let setup = Setup {
-            retry,
-            ..Setup::default()
-        };
-        let (mut a, mut b) = setup.pair();
-        a.post(write(1, 1, 0));
-        let sent = a.poll_all();
-        let back = b.receive_all(&sent);
-        // No timer is served meanwhile: the engine was away.
-        a.now = a.now + rtt_ns;
-        a.hear(&back);
-        a.completions();
-        a.post(write(2, 1, 0));
-        let from = a.now;
-        a.poll_all();
-        let until = loop {
-            a.wait_for_timeout();
-            if a.qp.stats().timeouts > 0 {
-                break a.now.since(from);
-            }
-        };
-        assert!(until.abs_diff(expected_ns) < 1_000, "{rtt_ns}: {until}");
-    }
-}
-
-#[test]
-fn after_timeouts_few_packets_are_repeated_until_something_is_heard() {
-    let (mut a, sent) = flying(&Setup::default(), 100);
-    let (_, mut b) = Setup::default().pair();
-    let back = b.receive_all(&sent[..40]);
-    a.advance(16_777_216);
-    assert_eq!(a.qp.stats().timeouts, 100);
-    let again = a.poll_all();
-    assert_eq!(writes(&again), (10..26).collect::<Vec<_>>(), "16, lowest PSN first");
-    let blamed = |a: &End| {
-        a.qp.ev_states()
-            .filter(|view| view.reason == crate::Reason::Timeout)
-            .count()
-    };
-    let blamed_early = blamed(&a);
-    // The answers had only been late: most of what timed out needs no second copy, and speaks against no path.
-    a.hear(&back);
-    assert_eq!(blamed(&a), blamed_early);
-    let more = a.poll_all();
-    assert_eq!(writes(&more), (50..110).collect::<Vec<_>>(), "two for one");
-    assert!(a.qp.stats().losses_spurious > 0);
-}
-
-#[test]
-fn silent_peer_gets_few_packets_per_timeout() {
-    let (mut a, _) = flying(&Setup::default(), 100);
-    let start = a.now;
-    let mut repeated = 0;
-    while a.qp.state() == crate::QpState::Rts {
-        a.wait_for_timeout();
-        repeated += writes(&a.poll_all()).len();
-    }
-    assert!(repeated <= 16 * 8, "{repeated}");
-    // api.md §3.4: the 8th failure, after 65 T0.
-    let budget = 65 * 16_777_216;
-    let taken = a.now.since(start);
-    assert!((budget..budget + budget / 100).contains(&taken), "{taken}");
 }

@@ -7,4 +7,6 @@ mod losses;
 mod nacks;
 mod paths;
 mod responder;
+mod states;
+mod timeouts;
 mod transfer;
