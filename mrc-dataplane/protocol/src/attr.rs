@@ -98,6 +98,8 @@ pub struct Tuning {
     pub answers_per_s: u32,
     /// How many of them may come in one burst.
     pub answers_burst: u32,
+    /// As requestor: send less when the responder asks for it (protocol.md §11).
+    pub flow_control: bool,
 }
 
 impl Default for Tuning {
@@ -109,6 +111,7 @@ impl Default for Tuning {
             reo_min_ns: 50 * US,
             answers_per_s: 1000,
             answers_burst: 256,
+            flow_control: true,
         }
     }
 }

@@ -37,7 +37,7 @@ pub use attr::{
 pub use path::{EvState, EvView, Reason};
 pub use peer::{EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, Peer};
 pub use qp::{Qp, QpState};
-pub use qpcc::{AckSample, Qpcc};
+pub use qpcc::Qpcc;
 pub use stats::QpStats;
 pub use time::{Instant, Stall, ack_timeout_ns};
 pub use work::{

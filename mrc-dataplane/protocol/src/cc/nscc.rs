@@ -4,7 +4,7 @@ use super::base::Base;
 use super::delay::AverageDelay;
 use super::fixed::Fixed;
 use super::params::NsccParams;
-use super::sample::{AckSample, RttSample};
+use super::sample::{AckSample, Penalty, RttSample};
 use crate::time::{Instant, US};
 
 /// One congestion window (protocol.md §10.2; MRC 1.0 Table 8-3).
@@ -120,7 +120,10 @@ impl Nscc {
         // protocol.md §10.5: late packets count here, and only here.
         self.achieved_bytes = self.achieved_bytes.saturating_add(n).saturating_add(sample.late_bytes);
         // 2
-        let limited = self.apply_penalty(sample.rcv_cwnd_pen, sample.rc, n, inflight_bytes);
+        let limited = match sample.penalty {
+            Some(penalty) => self.apply_penalty(penalty, n, inflight_bytes),
+            None => self.is_limited(),
+        };
         // 3
         let Some(rtt) = sample.rtt else { return };
         // 4
@@ -323,9 +326,9 @@ impl Nscc {
     /// A window that was not used is given up first. It is compared with what was in flight *before* this SACK: compared
     /// with what is left after it, every penalty, however small, would close the window within a round trip, and 64 could
     /// not mean half.
-    fn apply_penalty(&mut self, pen: u8, rc: bool, n: u64, inflight_bytes: i64) -> bool {
-        if pen == 0 {
-            if let Some(saved) = self.saved.take().filter(|_| rc) {
+    fn apply_penalty(&mut self, penalty: Penalty, n: u64, inflight_bytes: i64) -> bool {
+        if penalty.rcv_cwnd_pen == 0 {
+            if let Some(saved) = self.saved.take().filter(|_| penalty.rc) {
                 self.cwnd = saved;
                 self.clip();
             }
@@ -333,7 +336,7 @@ impl Nscc {
         }
         self.saved.get_or_insert(self.cwnd);
         let used = inflight_bytes.max(0).cast_unsigned().saturating_add(n);
-        let cut = u64::from(pen.min(127)).saturating_mul(n) >> 7;
+        let cut = u64::from(penalty.rcv_cwnd_pen.min(127)).saturating_mul(n) >> 7;
         self.set_cwnd(self.cwnd.min(whole(used)).minus(whole(cut)));
         true
     }

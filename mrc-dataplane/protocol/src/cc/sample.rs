@@ -25,9 +25,16 @@ pub struct AckSample {
     pub ce: bool,
     /// The trigger's round trip, if it is valid.
     pub rtt: Option<RttSample>,
-    /// The responder's penalty, 0-127.
+    /// Flow control by the responder; `None` = this acknowledgement says nothing about it, or it is switched off.
+    pub penalty: Option<Penalty>,
+}
+
+/// How much less the responder asks for (protocol.md §11).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Penalty {
+    /// 0 = nothing, 127 = all but one packet per round trip.
     pub rcv_cwnd_pen: u8,
-    /// The responder asks for the window back afterwards.
+    /// The window is to come back afterwards.
     pub rc: bool,
 }
 
@@ -40,8 +47,7 @@ impl AckSample {
             late_bytes: 0,
             ce: false,
             rtt: None,
-            rcv_cwnd_pen: 0,
-            rc: false,
+            penalty: None,
         }
     }
 }

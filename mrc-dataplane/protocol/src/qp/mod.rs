@@ -283,6 +283,13 @@ impl Qp {
         }
     }
 
+    /// How full the queue is that this queue pair's packets come from: `used` of `capacity` places of the receive ring, or of
+    /// what waits for placement. From half on, its SACKs ask the peer for less (protocol.md §11, P27). Without a call they
+    /// never do.
+    pub fn handle_pressure(&mut self, used: u32, capacity: u32) {
+        self.responder.set_pressure(used, capacity);
+    }
+
     /// All packets that were at hand have been handled: what they call for is answered now (protocol.md §6.4).
     pub fn end_of_batch(&mut self, now: Instant) {
         self.clock(now);

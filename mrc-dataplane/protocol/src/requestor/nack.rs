@@ -4,6 +4,7 @@ use mrc_wire::{NackReason, Neth, Tick};
 
 use super::table::State;
 use super::{Env, Failure, Requestor};
+use crate::cc::RttSample;
 use crate::path::{Happening, Reason};
 use crate::time::US;
 use crate::work::{Drop, Status};
@@ -35,8 +36,12 @@ impl Requestor {
         let trim = matches!(neth.reason, NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP);
         let bytes = self.leave(psn, env);
         self.table.detach(psn);
-        env.cc
-            .on_nack(env.now, bytes, stamped.then(|| env.now.since(record.sent)), trim);
+        let rtt = stamped.then(|| RttSample {
+            ns: env.now.since(record.sent),
+            // Cut on the way: how much of it was on which link is not known, so it counts as none.
+            bytes: if trim { 0 } else { bytes },
+        });
+        env.cc.on_nack(env.now, bytes, rtt, trim);
         let repeated = record.nacks() > 0;
         let changed = self.table.record_mut(psn);
         changed.count_nack();

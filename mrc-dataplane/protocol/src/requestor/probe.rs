@@ -10,6 +10,8 @@ pub(super) enum Purpose {
     Check,
     /// Where is the Transport ACK?
     TransportAck,
+    /// How long is the way without queues (protocol.md §10.5)? Of the control class.
+    BaseRtt,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,11 @@ pub(super) struct Probe {
     pub(super) ev: EvIndex,
     pub(super) sent: Instant,
     due: Instant,
+}
+
+impl Probe {
+    /// IP header as always counted, UDP, BTH, PETH, ICRC (wire-format.md §6).
+    pub(super) const NOMINAL_BYTES: u32 = 40 + 8 + 12 + 16 + 4;
 }
 
 const CAPACITY: usize = 16;

@@ -2,10 +2,11 @@
 
 use mrc_wire::{CcState, PathVerdict, Psn, Seth, Tick};
 
+use super::probe::{Probe, Purpose};
 use super::table::{Record, State};
 use super::{Env, Requestor};
+use crate::cc::{AckSample, Penalty, RttSample};
 use crate::path::{EvIndex, Happening, Reason};
-use crate::qpcc::AckSample;
 use crate::time::{Instant, MS};
 use crate::work::Drop;
 
@@ -51,6 +52,8 @@ impl Requestor {
             tx_timestamp: state.map_or(Tick(0), |state| state.tx_timestamp),
         };
         let trigger = seth.trigger_psn().and_then(|psn| Some((psn, self.known(psn)?)));
+        // Its request may be gone once everything is acknowledged.
+        let trigger_bytes = trigger.and_then(|(psn, _)| self.known_bytes(psn));
         let mut tally = Tally::default();
 
         // Step 2. The trigger first: for it alone it is known which copy arrived.
@@ -76,15 +79,27 @@ impl Requestor {
             .map(|probe| probe.sent)
             .or(last_copy.map(|(_, record)| record.sent));
         let rtt_ns = sent.and_then(|sent| round_trip(sent, echo.tx_timestamp, env.now));
-        if let Some(rtt_ns) = rtt_ns {
+        let bytes = if probe.is_some() {
+            Some(Probe::NOMINAL_BYTES)
+        } else {
+            trigger_bytes
+        };
+        let mut rtt = rtt_ns.zip(bytes).map(|(ns, bytes)| RttSample { ns, bytes });
+        // Of the control class: it overtakes what waits, and speaks of the length of the way only (§10.5).
+        let overtook = probe.is_some_and(|probe| probe.purpose == Purpose::BaseRtt);
+        if overtook {
+            if let Some(rtt) = rtt.take() {
+                env.cc.on_base_probe(rtt);
+            }
+        } else if let Some(rtt_ns) = rtt_ns {
             self.rtt.sample(rtt_ns);
         }
         // Step 7.
         let ce = seth.m == PathVerdict::SkipOnce;
         env.stats.marks_received += u64::from(ce);
-        self.feed_congestion_control(&tally, ce, rtt_ns, state, env);
+        self.feed_congestion_control(&tally, ce, rtt, state, env);
         // Step 8. Rules A and B wait for the rest of the batch: the SACK of an older packet may be behind this one.
-        if let Some(probe) = probe {
+        if let Some(probe) = probe.filter(|_| !overtook) {
             self.detect_unseen(probe.sent, seth, state, env);
         }
         self.waits.detection = true;
@@ -111,6 +126,11 @@ impl Requestor {
         let age = self.next_psn.diff(psn);
         let record = self.table.record(psn);
         (age > 0 && age <= self.table.size() as i32 && record.copies() > 0).then_some(*record)
+    }
+
+    /// Nominal bytes of a packet whose request is still there: no Transport ACK covers it.
+    fn known_bytes(&self, psn: Psn) -> Option<u32> {
+        (psn.diff(self.tack_psn) > 0).then(|| self.nominal_bytes(psn))
     }
 
     fn acknowledge_bitmap(&mut self, seth: &Seth, tally: &mut Tally, env: &mut Env<'_>) {
@@ -195,7 +215,7 @@ impl Requestor {
         &mut self,
         tally: &Tally,
         ce: bool,
-        rtt_ns: Option<u64>,
+        rtt: Option<RttSample>,
         state: Option<&CcState>,
         env: &mut Env<'_>,
     ) {
@@ -204,9 +224,12 @@ impl Requestor {
             newly_acked_bytes: tally.newly_acked_bytes,
             late_bytes: tally.late_bytes,
             ce,
-            rtt_ns,
-            rcv_cwnd_pen: state.map_or(0, |state| state.rcv_cwnd_pen),
-            rc: state.is_some_and(|state| state.rc),
+            rtt,
+            // §11: off per queue pair.
+            penalty: state.filter(|_| self.flow_control).map(|state| Penalty {
+                rcv_cwnd_pen: state.rcv_cwnd_pen,
+                rc: state.rc,
+            }),
         });
         if tally.spurious {
             self.reo.on_spurious_loss(&self.rtt, env.cc, env.now);

@@ -173,7 +173,8 @@ impl Requestor {
 
     /// A reliability probe that is due (protocol.md §9.1): not limited by window or MPR, and not in flight.
     pub(crate) fn poll_probe(&mut self, env: &mut Env<'_>, room: PortSet) -> Option<Transmit> {
-        if !(self.waits.probe || env.paths.has_checks()) || self.probes.is_full() {
+        let wants_base = env.cc.wants_base_probe();
+        if !(self.waits.probe || wants_base || env.paths.has_checks()) || self.probes.is_full() {
             return None;
         }
         let (ev, purpose) = if self.waits.probe
@@ -181,6 +182,9 @@ impl Requestor {
         {
             self.waits.probe = false;
             (ev, Purpose::TransportAck)
+        } else if wants_base && let Some(ev) = self.choose(env, room, None) {
+            env.cc.on_base_probe_sent();
+            (ev, Purpose::BaseRtt)
         } else {
             (env.paths.poll_check(room, env.now)?, Purpose::Check)
         };
@@ -201,7 +205,12 @@ impl Requestor {
             }),
             ev: entry.ev,
             port: entry.port,
-            class: TrafficClass::NoTrim,
+            // protocol.md §12
+            class: if purpose == Purpose::BaseRtt {
+                TrafficClass::Control
+            } else {
+                TrafficClass::NoTrim
+            },
             ect: true,
             payload: None,
             is_retransmission: false,

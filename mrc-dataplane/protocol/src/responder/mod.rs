@@ -16,6 +16,7 @@ use self::recv::RecvQueue;
 use self::stash::Stash;
 use crate::attr::{QpCreate, Tuning};
 use crate::bitmap::BitRing;
+use crate::cc::Pressure;
 use crate::path::PathSet;
 use crate::requestor::Connection;
 use crate::stats::QpStats;
@@ -62,6 +63,8 @@ pub(crate) struct Responder {
     stash: Stash,
     recv: RecvQueue,
     answers: Answers,
+    /// How full the receiving side is; `None` = nobody says.
+    pressure: Option<Pressure>,
     /// The peer was told that its request failed; goes out even in the error state.
     nak: Option<(Psn, u8)>,
     /// Destroyed by the application: nothing new is taken, what was taken is still acknowledged.
@@ -94,6 +97,7 @@ impl Responder {
             stash: Stash::new(window, create.max_wimm),
             recv: RecvQueue::new(create.rq_depth),
             answers: Answers::new(&create.tuning),
+            pressure: None,
             nak: None,
             lingering: false,
         }
@@ -122,6 +126,7 @@ impl Responder {
         self.stash.clear();
         self.recv.clear();
         self.answers = Answers::new(tuning);
+        self.pressure = None;
         self.nak = None;
         self.lingering = false;
     }
@@ -131,6 +136,11 @@ impl Responder {
         self.answers.clear();
         self.stash.clear();
         self.recv.fail();
+    }
+
+    /// protocol.md §11, P27
+    pub(crate) fn set_pressure(&mut self, used: u32, capacity: u32) {
+        self.pressure.get_or_insert_default().observe(used, capacity);
     }
 
     pub(crate) fn linger(&mut self) {

@@ -4,6 +4,7 @@ use mrc_wire::{CcState, PathVerdict, Psn, Seth};
 
 use super::Responder;
 use super::answers::{Base, Trigger};
+use crate::cc::Pressure;
 
 impl Responder {
     pub(super) fn build_sack(&mut self, trigger: &Trigger) -> (Seth, CcState) {
@@ -36,8 +37,9 @@ impl Responder {
         let state = CcState {
             tx_timestamp: trigger.tx_timestamp,
             ooo_count: self.ooo_count.min(u32::from(CcState::MAX_OOO_COUNT)) as u16,
-            rc: false,
-            rcv_cwnd_pen: 0,
+            // §11, P27
+            rc: self.pressure.is_some() && Pressure::RC,
+            rcv_cwnd_pen: self.pressure.map_or(0, |pressure| pressure.rcv_cwnd_pen()),
             rcvd_bytes: CcState::rcvd_bytes_of(self.rcvd_bytes),
         };
         (seth, state)

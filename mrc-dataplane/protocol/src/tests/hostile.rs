@@ -10,9 +10,11 @@ use mrc_wire::{
 use proptest::prelude::*;
 
 use crate::attr::RetryAttr;
+use crate::cc::{Network, NsccParams};
 use crate::qp::{Qp, QpState};
 use crate::qpcc::Qpcc;
 use crate::testing::*;
+use crate::time::Instant;
 use crate::work::{Queue, Status, Transmit};
 
 #[derive(Clone, Debug)]
@@ -62,6 +64,16 @@ enum Step {
     },
     Unsent {
         at: prop::sample::Index,
+    },
+    /// The receiving side fills or empties.
+    Pressure {
+        at_a: bool,
+        used: u32,
+    },
+    /// The own links get another speed.
+    Links {
+        at_a: bool,
+        bps: u64,
     },
     Fail {
         a: bool,
@@ -239,6 +251,8 @@ fn step(hostile: bool) -> impl Strategy<Value = Step> {
         10 => prop_oneof![0..100_000_u64, 0..20_000_000_u64].prop_map(|ns| Step::Wait { ns }),
         1 => (any::<bool>(), any::<u32>(), any::<u32>()).prop_map(|(at_a, local, peer)| Step::Ports { at_a, local, peer }),
         1 => at().prop_map(|at| Step::Unsent { at }),
+        1 => (any::<bool>(), 0..12_u32).prop_map(|(at_a, used)| Step::Pressure { at_a, used }),
+        1 => (any::<bool>(), 0..2_000_000_000_u64).prop_map(|(at_a, bps)| Step::Links { at_a, bps }),
     ];
     let foul = prop_oneof![
         30 => (any::<bool>(), forgery()).prop_map(|(to_a, forgery)| Step::Forge { to_a, forgery }),
@@ -295,11 +309,14 @@ impl World {
     fn poll(&mut self, end: usize, room: u32) {
         while let Some(wire) = self.ends[end].poll_on(PortSet::from_bits(room)) {
             assert!(PortSet::from_bits(room).contains(wire.sent.port));
-            let qp = &self.ends[end].qp;
+            let End { qp, cc, .. } = &self.ends[end];
             if wire.sent.bth.opcode.is_write() {
                 assert_eq!(qp.state(), QpState::Rts);
                 let ahead = wire.sent.bth.psn.diff(qp.unack_psn());
                 assert!(ahead <= self.window, "{ahead} PSNs ahead");
+                // protocol.md §5.3 rule 2
+                let before = cc.inflight_bytes() - i64::from(wire.packet().nominal_size());
+                assert!(cc.cwnd_bytes().is_none_or(|cwnd| before < cwnd.cast_signed()));
             }
             self.network.push((1 - end, wire));
         }
@@ -381,6 +398,8 @@ impl World {
                     self.ends[1 - to].cx(|qp, cx| qp.handle_unsent(cx, &wire.sent));
                 }
             }
+            Step::Pressure { at_a, used } => self.ends[usize::from(!at_a)].qp.handle_pressure(used, 10),
+            Step::Links { at_a, bps } => self.ends[usize::from(!at_a)].cc.set_link_bps(bps),
             Step::Fail { a } => self.ends[usize::from(!a)].cx(Qp::handle_error),
             Step::Reset { a } => self.ends[usize::from(!a)].cx(Qp::handle_reset),
             Step::Linger { a } => self.ends[usize::from(!a)].cx(Qp::handle_linger),
@@ -405,6 +424,10 @@ impl World {
             assert_eq!(by_port, cc.inflight_packets());
             assert!(cc.inflight_packets() as i32 <= self.window);
             assert_eq!(cc.inflight_bytes() == 0, cc.inflight_packets() == 0);
+            assert!(cc.inflight_bytes() >= 0);
+            if let Some(nscc) = cc.as_nscc() {
+                assert!((344..=nscc.max_wnd_bytes()).contains(&nscc.cwnd_bytes()));
+            }
             if qp.state() != QpState::Rts {
                 assert_eq!(cc.inflight_packets(), 0, "{:?}", qp.state());
             }
@@ -413,7 +436,12 @@ impl World {
     }
 }
 
-fn setup(trimming: bool, first_psn: u32) -> Setup {
+fn setup(trimming: bool, first_psn: u32, nscc: bool) -> Setup {
+    let network = Network {
+        trimming,
+        base_rtt_ns: Some(50_000),
+        ..Network::new(2, 1_000_000_000, 344)
+    };
     Setup {
         pmtu: mrc_wire::Pmtu::B256,
         mpr: 1,
@@ -427,7 +455,11 @@ fn setup(trimming: bool, first_psn: u32) -> Setup {
         },
         trimming,
         first_psn,
-        cc: Qpcc::fixed(50),
+        cc: if nscc {
+            Qpcc::nscc(NsccParams::new(&network), 50, Instant::from_ns(1_000_000_000))
+        } else {
+            Qpcc::fixed(50)
+        },
         ..Setup::default()
     }
 }
@@ -436,10 +468,11 @@ proptest! {
     #[test]
     fn nothing_that_arrives_breaks_a_queue_pair(
         trimming: bool,
+        nscc: bool,
         first_psn in prop_oneof![Just(0_u32), Just(0xff_ffc0), 0_u32..1 << 24],
         steps in prop::collection::vec(step(true), 0..400),
     ) {
-        let mut world = World::new(&setup(trimming, first_psn));
+        let mut world = World::new(&setup(trimming, first_psn, nscc));
         for step in &steps {
             world.take_step(step);
         }
@@ -448,10 +481,11 @@ proptest! {
     #[test]
     fn whatever_the_network_does_everything_ends_and_what_succeeded_is_there(
         trimming: bool,
+        nscc: bool,
         first_psn in prop_oneof![Just(0xff_ffc0_u32), 0_u32..1 << 24],
         steps in prop::collection::vec(step(false), 0..400),
     ) {
-        let mut world = World::new(&setup(trimming, first_psn));
+        let mut world = World::new(&setup(trimming, first_psn, nscc));
         for step in &steps {
             world.take_step(step);
         }

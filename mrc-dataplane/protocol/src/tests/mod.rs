@@ -1,5 +1,6 @@
 //! The rules of protocol.md, seen from outside: two queue pairs and a network played by hand.
 
+mod congestion;
 mod errors;
 mod examples;
 mod hostile;

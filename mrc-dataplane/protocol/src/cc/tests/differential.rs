@@ -6,7 +6,7 @@ use std::string::String;
 
 use super::reference::{Numbers, Reference};
 use super::{START, fast, software};
-use crate::cc::{AckSample, Network, Nscc, NsccParams, RttSample};
+use crate::cc::{AckSample, Network, Nscc, NsccParams, Penalty, RttSample};
 use crate::time::Instant;
 
 struct Pair {
@@ -79,12 +79,15 @@ impl Pair {
                 self.inflight -= n.cast_signed();
                 let marked = self.marking && self.below(4) > 0;
                 let penalised = self.below(16) == 0;
+                let penalty = Penalty {
+                    rcv_cwnd_pen: if penalised { self.below(128) as u8 } else { 0 },
+                    rc: self.below(2) == 0,
+                };
                 let sample = AckSample {
                     late_bytes: self.below(4) / 3 * mtu,
                     ce: marked,
                     rtt: self.rtt(),
-                    rcv_cwnd_pen: if penalised { self.below(128) as u8 } else { 0 },
-                    rc: self.below(2) == 0,
+                    penalty: Some(penalty),
                     ..AckSample::new(self.now, n)
                 };
                 self.nscc.on_ack(&sample, self.inflight);
@@ -94,8 +97,8 @@ impl Pair {
                     sample.late_bytes as f64,
                     sample.ce,
                     sample.rtt.map(|rtt| (rtt.ns as f64, f64::from(rtt.bytes))),
-                    f64::from(sample.rcv_cwnd_pen),
-                    sample.rc,
+                    f64::from(penalty.rcv_cwnd_pen),
+                    penalty.rc,
                 );
                 std::format!("{sample:?}")
             }

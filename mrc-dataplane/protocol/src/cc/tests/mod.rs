@@ -12,7 +12,7 @@ mod properties;
 mod quick_adapt;
 mod reference;
 
-use super::{AckSample, Network, Nscc, NsccParams, RttSample};
+use super::{AckSample, Network, Nscc, NsccParams, Penalty, RttSample};
 use crate::time::Instant;
 
 /// PMTU 4096 with TSETH.
@@ -95,8 +95,7 @@ impl Bench {
 
     fn penalty(&mut self, n: u64, pen: u8, rc: bool) -> &mut Self {
         let sample = AckSample {
-            rcv_cwnd_pen: pen,
-            rc,
+            penalty: Some(Penalty { rcv_cwnd_pen: pen, rc }),
             ..AckSample::new(self.now, n)
         };
         self.nscc.on_ack(&sample, self.inflight);

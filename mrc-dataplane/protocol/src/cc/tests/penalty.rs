@@ -1,7 +1,7 @@
 //! Responder flow control (protocol.md §11; MRC 1.0 §7.5.1).
 
 use super::{Bench, fast};
-use crate::cc::{AckSample, RttSample};
+use crate::cc::{AckSample, Penalty, RttSample};
 
 const STEP: u64 = 1_000;
 
@@ -97,7 +97,10 @@ fn nothing_grows_while_limited_and_decreases_go_on() {
             ns: 12_000 + delay_ns,
             bytes: 4184,
         }),
-        rcv_cwnd_pen: 1,
+        penalty: Some(Penalty {
+            rcv_cwnd_pen: 1,
+            rc: false,
+        }),
         ..AckSample::new(now, 0)
     };
     for delay_ns in [0, 5_000, 10_000, 20_000] {
@@ -108,4 +111,18 @@ fn nothing_grows_while_limited_and_decreases_go_on() {
     bench.wait(12_001);
     bench.nscc.on_ack(&limited(18_000, true, bench.now), 100_000);
     assert_eq!(bench.cwnd(), 60_000);
+}
+
+#[test]
+fn acknowledgement_that_says_nothing_ends_nothing() {
+    let mut bench = Bench::new(crate::cc::NsccParams::new(&fast())).shrunk_to(100_000);
+    bench.inflight = 100_000;
+    bench.penalty(0, 1, true);
+    // A Transport ACK, say.
+    bench.nscc.on_ack(&AckSample::new(bench.now, 4184), 100_000);
+    assert!(bench.nscc.is_limited());
+    bench.wait(12_000).sack(4184, 10_000, false);
+    assert_eq!(bench.cwnd(), 100_000, "still nothing grows");
+    bench.penalty(0, 0, true);
+    assert!(!bench.nscc.is_limited());
 }

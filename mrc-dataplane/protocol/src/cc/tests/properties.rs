@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::vec::Vec;
 
 use super::START;
-use crate::cc::{AckSample, Network, Nscc, NsccConfig, NsccParams, RttSample, SchedulerState};
+use crate::cc::{AckSample, Network, Nscc, NsccConfig, NsccParams, Penalty, RttSample, SchedulerState};
 use crate::time::Instant;
 
 #[derive(Clone, Debug)]
@@ -35,20 +35,19 @@ fn rtt() -> impl Strategy<Value = RttSample> {
 
 fn ack() -> impl Strategy<Value = AckSample> {
     let pen = prop_oneof![4 => Just(0), 1 => any::<u8>()];
+    let penalty = (pen, any::<bool>()).prop_map(|(rcv_cwnd_pen, rc)| Penalty { rcv_cwnd_pen, rc });
     (
         size(),
         size(),
         any::<bool>(),
         proptest::option::of(rtt()),
-        pen,
-        any::<bool>(),
+        proptest::option::of(penalty),
     )
-        .prop_map(|(newly, late, ce, rtt, rcv_cwnd_pen, rc)| AckSample {
+        .prop_map(|(newly, late, ce, rtt, penalty)| AckSample {
             late_bytes: late,
             ce,
             rtt,
-            rcv_cwnd_pen,
-            rc,
+            penalty,
             ..AckSample::new(START, newly)
         })
 }
@@ -151,7 +150,7 @@ proptest! {
             let good = match event {
                 Event::Ack(sample, inflight) => {
                     nscc.on_ack(&AckSample { now, ..sample }, inflight);
-                    sample.rcv_cwnd_pen == 0
+                    sample.penalty.is_none_or(|penalty| penalty.rcv_cwnd_pen == 0)
                 }
                 Event::Nack(bytes, rtt, trim, inflight) => {
                     nscc.on_nack(now, bytes, rtt, trim, inflight);
