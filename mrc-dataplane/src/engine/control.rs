@@ -8,15 +8,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mrc_protocol::{PathConfig, Qp, QpCreate, Universe};
-use mrc_wire::{Encap, Pmtu, PortNum, PortSet, Qpn};
+use mrc_wire::{PortNum, PortSet, Qpn};
 
+use super::check::{check_addresses, check_pmtu, find_way, in_range};
 use super::command::{Command, CqId, CreateQp, Outcome, QpChange, QpRings, Reply, Rings};
 use super::config::EngineConfig;
 use super::error::CommandError;
 use super::job::{Answer, NewQp, Task};
 use super::ports::PortFacts;
 use super::threads::Threads;
-use crate::neigh::{NextHop, NextHops, Unreachable};
+use crate::neigh::NextHops;
 use crate::region::{Access, PdId, Region, RegionMemory, random_bytes, random_u32};
 use crate::ring::{BELLS, Doorbell, completion_queue, recv_ring, send_ring};
 
@@ -414,88 +415,6 @@ fn no_randomness(error: std::io::Error) -> CommandError {
         what: "get random numbers",
         error: error.to_string(),
     }
-}
-
-fn in_range(what: &'static str, value: u32, least: u32, most: u32) -> Result<(), CommandError> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(CommandError::OutOfRange {
-        what,
-        value: value.into(),
-        least: least.into(),
-        most: most.into(),
-    })
-}
-
-fn check_addresses(config: &EngineConfig, local: IpAddr, remote: IpAddr) -> Result<(), CommandError> {
-    if !config.owns(local) {
-        return Err(CommandError::NotOurAddress(local));
-    }
-    if local.is_ipv4() != remote.is_ipv4() || remote.is_multicast() || remote.is_unspecified() {
-        return Err(CommandError::PeerAddress(remote));
-    }
-    Ok(())
-}
-
-/// Refuses a peer that the kernel has no route to on any port: nothing would ever be sent. Waits a little for the answers, so
-/// that the first packets need not. Next hops that do not answer, and links that are down, may come back: such a peer is
-/// accepted, and its requests fail when their retries are used up.
-fn find_way(next_hops: &dyn NextHops, ports: &[PortFacts], remote: IpAddr) -> Result<(), CommandError> {
-    const PATIENCE: Duration = Duration::from_millis(250);
-    const STEP: Duration = Duration::from_micros(500);
-    let start = Instant::now();
-    loop {
-        let hops = (0..ports.len())
-            .filter_map(port_num)
-            .map(|num| next_hops.lookup(num, remote));
-        let (mut pending, mut hopeless) = (false, true);
-        for hop in hops {
-            match hop {
-                NextHop::Resolved(_) => return Ok(()),
-                NextHop::Pending => pending = true,
-                NextHop::Unreachable(why) => hopeless &= why == Unreachable::NoRoute,
-            }
-        }
-        if !pending && hopeless {
-            let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
-            return Err(CommandError::NoRoute {
-                peer: remote,
-                ports: names.join(", "),
-            });
-        }
-        if !pending || start.elapsed() > PATIENCE {
-            return Ok(());
-        }
-        std::thread::sleep(STEP);
-    }
-}
-
-/// MRC packets are never fragmented, so every port must carry the largest (api.md D6).
-fn check_pmtu(ports: &[PortFacts], pmtu: Pmtu, remote: IpAddr) -> Result<(), CommandError> {
-    let encap = if remote.is_ipv4() { Encap::Ipv4 } else { Encap::Ipv6 };
-    let fits = |port: &PortFacts| port.largest_pmtu(encap);
-    let Some(small) = ports.iter().find(|port| fits(port) < Some(pmtu)) else {
-        return Ok(());
-    };
-    let usable = ports.iter().map(fits).min().flatten().map_or(0, Pmtu::bytes);
-    let (port, mtu, needed) = (small.name.clone(), small.mtu(), pmtu.min_ip_mtu(encap));
-    let pmtu = pmtu.bytes();
-    if needed > mtu as usize {
-        return Err(CommandError::PmtuTooLarge {
-            pmtu,
-            port,
-            mtu,
-            needed,
-            usable,
-        });
-    }
-    Err(CommandError::PmtuNeedsMultiBuffer {
-        pmtu,
-        port,
-        reason: small.why_no_multi_buffer(),
-        usable,
-    })
 }
 
 /// Number of the port at this place in the configuration.

@@ -6,6 +6,7 @@
 //! One thread per configured core serves a queue of every port. A queue pair belongs to one thread for life, and its number
 //! says which in its low bits.
 
+mod check;
 mod clock;
 mod collect;
 mod command;
