@@ -1,8 +1,10 @@
 //! Programs of the workspace, as processes.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use mrc_verbs::{ConnectionInfo, RemoteRegion};
 use netns_lab::{Host, Process};
@@ -14,6 +16,14 @@ use netns_lab::{Host, Process};
 /// # Panics
 /// If it cannot be built.
 pub fn built(package: &str) -> PathBuf {
+    // Once per test program: cargo may have to wait for another cargo.
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = built.entry(package.to_owned()).or_insert_with(|| build(package));
+    path.clone()
+}
+
+fn build(package: &str) -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args([
         "build",
