@@ -174,7 +174,8 @@ impl PathSet {
     /// Within a kind, every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that
     /// always leave together would meet a silently dead plane with the same one of them for ever.
     pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
-        // Now and then anywhere: where every plane fails in one direction, those that are heard are the wrong ones.
+        // Now and then anywhere: where every plane fails in one direction, those that are heard are the wrong ones; and what
+        // is known of a path at the floor grows old while this side sends no data.
         let anywhere = below(&mut self.rng, 8) == 0;
         let heard = if anywhere { self.usable } else { self.heard_lately() };
         let others = self.usable.difference(heard);
@@ -184,7 +185,7 @@ impl PathSet {
             for (turns, new_pass) in [(left, false), (open.difference(left), true)] {
                 let start = below(&mut self.rng, turns.len());
                 for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
-                    let Some(index) = self.control_on(port, bad) else {
+                    let Some(index) = self.control_on(port, bad, anywhere) else {
                         continue;
                     };
                     if new_pass {
@@ -199,7 +200,7 @@ impl PathSet {
             if ports
                 .difference(room)
                 .iter()
-                .any(|port| self.control_on(port, bad).is_some())
+                .any(|port| self.control_on(port, bad, anywhere).is_some())
             {
                 return None;
             }
@@ -207,8 +208,8 @@ impl PathSet {
         None
     }
 
-    /// The next path of a port that is bad, or is not.
-    fn control_on(&mut self, port: PortNum, bad: bool) -> Option<EvIndex> {
+    /// The next path of a port that is bad, or is not. `trusting`: one at the floor is not.
+    fn control_on(&mut self, port: PortNum, bad: bool, trusting: bool) -> Option<EvIndex> {
         let plane = &mut self.planes[usize::from(port.get())];
         for _ in 0..plane.members.len() {
             plane.control_cursor = (plane.control_cursor + 1) % plane.members.len();
@@ -216,7 +217,7 @@ impl PathSet {
             let path = &self.paths[usize::from(index)];
             let is_bad = match path.state {
                 // One at the floor is as bad as others, it only has no substitute.
-                EvState::Good | EvState::Skip => path.floor > Instant::ZERO,
+                EvState::Good | EvState::Skip => path.floor > Instant::ZERO && !trusting,
                 EvState::AssumedBad => true,
                 EvState::Denied => continue,
             };

@@ -131,8 +131,7 @@ impl Requestor {
             self.infer_lost(psn, Reason::Timeout, env);
             any = true;
         }
-        // A new try when the last one has ended, not for each packet of it.
-        if any && (self.waits.caution.is_none() || !self.table.any_in_flight()) {
+        if any && self.waits.caution.is_none() {
             self.waits.caution = Some(CAUTIOUS_PACKETS);
         }
         any
@@ -207,6 +206,10 @@ impl Requestor {
         }
         if self.waits.ack.is_none() {
             (self.waits.probe, self.waits.resend) = (false, false);
+        }
+        // A new try when the last one has ended, however it did: only what is in flight can bring more.
+        if self.waits.caution == Some(0) && !self.table.any_in_flight() {
+            self.waits.caution = Some(CAUTIOUS_PACKETS);
         }
         self.review_paths(env.paths, env.now, env.stats);
     }

@@ -518,3 +518,17 @@ fn an_answer_waits_for_the_port_where_the_peer_is_heard_even_if_every_path_is_at
         .count();
     assert!((1..30).contains(&hasty), "{hasty} of 80");
 }
+
+#[test]
+fn answers_try_a_path_at_the_floor_now_and_then() {
+    // Port 1's only path was blamed long ago, and no data goes there to acquit it; port 2's never answers.
+    let config = PathConfig {
+        active: Some(2),
+        min_active: Some(2),
+        ..PathConfig::explicit(evs(2, 1))
+    };
+    let mut paths = PathSet::new(&config, [7; 32]).unwrap();
+    paths.handle(0, Happening::Verdict, Reason::Verdict, Instant::from_ns(1_000), 1_000);
+    let tries = (0..160).filter(|_| paths.control(ALL) == Some(0)).count();
+    assert!((3..40).contains(&tries), "{tries} of 160");
+}
