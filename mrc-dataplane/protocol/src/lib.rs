@@ -34,7 +34,7 @@ mod work;
 pub use attr::{
     EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
 };
-pub use path::{EvState, EvView, Reason};
+pub use path::{EvState, EvView, PathCounts, Reason};
 pub use peer::{EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, Peer};
 pub use qp::{Qp, QpState};
 pub use qpcc::Qpcc;

@@ -45,6 +45,17 @@ pub struct EvView {
     pub eligible: bool,
 }
 
+/// How often paths of one port left the active set or the backup as ASSUMED_BAD, and came back, since creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathCounts {
+    /// The port.
+    pub port: PortNum,
+    /// ASSUMED_BAD.
+    pub withdrawn: u32,
+    /// GOOD again.
+    pub returned: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Path {
     entry: EvEntry,
@@ -74,6 +85,8 @@ struct Plane {
     active: usize,
     /// Where the next control packet begins to look.
     control_cursor: usize,
+    withdrawn: u32,
+    returned: u32,
 }
 
 /// All paths of a queue pair.
@@ -222,6 +235,19 @@ impl PathSet {
         })
     }
 
+    /// Of each port that has paths.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = PathCounts> + '_ {
+        let ports = (0..).zip(&self.planes).filter(|(_, plane)| !plane.members.is_empty());
+        ports.filter_map(|(num, plane)| {
+            let (withdrawn, returned) = (plane.withdrawn, plane.returned);
+            PortNum::new(num).map(|port| PathCounts {
+                port,
+                withdrawn,
+                returned,
+            })
+        })
+    }
+
     /// Ports that are up at both ends.
     pub(crate) fn usable(&self) -> PortSet {
         self.usable
@@ -335,6 +361,8 @@ impl PathSet {
         path.enter(EvState::AssumedBad, reason, now);
         path.check.start(now);
         self.checks.add(index, path.check.due());
+        let plane = &mut self.planes[usize::from(port.get())];
+        plane.withdrawn = plane.withdrawn.wrapping_add(1);
         self.events.push(QpEvent::EvBad {
             ev: path.entry.ev,
             port,
@@ -354,6 +382,8 @@ impl PathSet {
         let EvEntry { ev, port } = path.entry;
         self.checks.remove(index);
         self.join(index);
+        let plane = &mut self.planes[usize::from(port.get())];
+        plane.returned = plane.returned.wrapping_add(1);
         self.events.push(QpEvent::EvGood {
             ev,
             port,

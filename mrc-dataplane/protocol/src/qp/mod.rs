@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
 
 use crate::attr::{QpCreate, Tuning};
-use crate::path::{EvView, PathSet};
+use crate::path::{EvView, PathCounts, PathSet};
 use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
@@ -110,6 +110,11 @@ impl Qp {
     /// Every path, in the order of the universe.
     pub fn ev_states(&self) -> impl Iterator<Item = EvView> + '_ {
         self.paths.views()
+    }
+
+    /// Paths withdrawn and returned, by port. Unlike events, none of these is lost when nobody polls; they wrap.
+    pub fn path_counts(&self) -> impl Iterator<Item = PathCounts> + '_ {
+        self.paths.counts()
     }
 
     /// Send requests whose completion was not polled.

@@ -249,6 +249,12 @@ fn probes_bring_a_path_back() {
         assert!(a.now.since(start) >= 1_000_000, "1 ms after the verdict");
         assert_eq!(view(&a, bad).state, EvState::Good);
         assert!(!view(&a, bad).active, "its place is taken: backup");
+        let counts = crate::PathCounts {
+            port: port(1),
+            withdrawn: 1,
+            returned: 1,
+        };
+        assert_eq!(a.qp.path_counts().collect::<Vec<_>>(), [counts]);
         assert_eq!(a.events().len(), 1);
     }
 }

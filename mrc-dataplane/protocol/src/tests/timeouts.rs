@@ -215,3 +215,30 @@ fn silent_peer_gets_few_packets_per_timeout() {
     let taken = a.now.since(start);
     assert!((budget..budget + budget / 100).contains(&taken), "{taken}");
 }
+
+#[test]
+fn cautious_try_that_a_probe_ends_is_followed_by_another() {
+    let setup = Setup {
+        trimming: true,
+        ..Setup::default()
+    };
+    let (mut a, _) = flying(&setup, 100);
+    let (_, mut b) = setup.pair();
+    a.wait_for_timeout();
+    assert_eq!(writes(&a.poll_all()).len(), 16);
+    // All 16 are lost too, and the answer to a probe of a bad path says so before their timeout (rule C).
+    let mut back = Vec::new();
+    for _ in 0..20 {
+        if !back.is_empty() {
+            break;
+        }
+        a.wait_for_timeout();
+        b.now = a.now;
+        let probes = a.poll_all();
+        assert_eq!(writes(&probes), []);
+        back = b.receive_all(&probes);
+    }
+    a.hear(&back);
+    assert!(a.qp.stats().losses_unseen >= 16);
+    assert!(!writes(&a.poll_all()).is_empty());
+}
