@@ -26,8 +26,8 @@ pub struct ResponderModel {
     messages_done: u32,
     /// Received immediates above `cack`.
     stashed: usize,
-    /// Copies that arrived whole.
-    copies: Vec<Vec<Copy>>,
+    /// Copies that arrived whole, by packet; damage may show packets that do not exist.
+    copies: BTreeMap<i64, Vec<Copy>>,
     /// Copies that arrived cut and earned a NACK, by packet.
     trimmed: BTreeMap<i64, Vec<Copy>>,
     /// Probes that arrived, by id; a copy made on the way may carry another mark.
@@ -94,7 +94,7 @@ impl ResponderModel {
             rx_bytes: 0,
             messages_done: 0,
             stashed: 0,
-            copies: vec![Vec::new(); packets],
+            copies: BTreeMap::new(),
             trimmed: BTreeMap::new(),
             probes: BTreeMap::new(),
             deliverable: VecDeque::new(),
@@ -201,7 +201,11 @@ impl Flow {
                 }
                 // A duplicate may be answered by a SACK like others; what a mark on it means is left open.
                 Place::DuplicateAbove | Place::DuplicateBelow => {
-                    self.responder.copies[index as usize].extend([copy, Copy { ce: false, ..copy }]);
+                    self.responder
+                        .copies
+                        .entry(index)
+                        .or_default()
+                        .extend([copy, Copy { ce: false, ..copy }]);
                 }
                 Place::New | Place::OutOfWindow => {}
             }
@@ -221,7 +225,7 @@ impl Flow {
                 "{name}: packet {index} is {place:?} and is placed: {placed:?}"
             );
             if place != Place::OutOfWindow {
-                self.responder.copies[index as usize].push(copy);
+                self.responder.copies.entry(index).or_default().push(copy);
             }
             let dropped = matches!(handled.disposition, Disposition::Dropped(_));
             ensure!(
@@ -289,7 +293,7 @@ impl Flow {
             handled.disposition
         );
         model.received[index] = true;
-        model.copies[index].push(copy);
+        model.copies.entry(index as i64).or_default().push(copy);
         model.max_received = model.max_received.max(index as i64);
         model.rx_bytes += u64::from(packet.udp_len) + 40;
         model.out_of_order += 1;
@@ -396,7 +400,7 @@ impl Flow {
             }
             (None, Some(psn)) => {
                 let index = self.index_of(psn);
-                let copies = usize::try_from(index).ok().and_then(|index| model.copies.get(index));
+                let copies = model.copies.get(&index);
                 ensure!(
                     copies.is_some_and(|copies| copies.contains(&answered)),
                     Sack,
