@@ -31,7 +31,7 @@ fn write(port: u8, ev: u32) -> Transmit {
             imm: None,
         },
         ev: Ev(ev),
-        port: PortNum::new(port).unwrap(),
+        port: PortNum::new(port).expect("a port number"),
         class: TrafficClass::Trimmable,
         ect: true,
         payload: None,
@@ -42,7 +42,7 @@ fn write(port: u8, ev: u32) -> Transmit {
 fn frame(format: Format, port: u8, ev: u32) -> Frame {
     Codec::new(format)
         .pack(Route { src: 0, dst: 1, id: 0 }, &write(port, ev), DATA)
-        .unwrap()
+        .expect("a packet that can be built")
 }
 
 /// Arrivals of frames on the paths `(port, ev)`, sent at intervals of 10 ns.
@@ -59,7 +59,7 @@ fn arrivals(skew_ns: u64, faults: &[Fault], paths: &[(u8, u32)]) -> (Vec<(u64, F
         let mut sent = frame(Format::Values, *port, *ev);
         sent.id = at as u64;
         fabric.send(sent, at as u64 * 10, &mut coverage, |at_ns, frame| {
-            arrived.push((at_ns, frame))
+            arrived.push((at_ns, frame));
         });
     }
     arrived.sort_by_key(|(at_ns, _)| *at_ns);

@@ -1,8 +1,9 @@
 //! The oracles: what must hold after every step, written from the specification and not from the implementation.
 //!
 //! Each flow (one direction of a connection) has its own plain model of both ends: [`flow`] numbers the packets,
-//! [`requestor`] judges what is sent, [`responder`] what is answered, [`completion`] what applications are told.
+//! [`requestor`] judges what is sent, [`responder`] what becomes of what arrives and what is answered, [`completion`] what applications are told.
 
+mod answers;
 pub mod completion;
 pub mod flow;
 pub mod path;

@@ -2,12 +2,12 @@
 
 use crate::ensure;
 use crate::memory::Access;
-use crate::oracle::Oracle::{Duty, Memory, Nack, Sack, State, TransportAck};
+use crate::oracle::Checked;
+use crate::oracle::Oracle::{Memory, State};
 use crate::oracle::flow::Flow;
-use crate::oracle::{Breach, Checked};
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::{Disposition, QpState};
-use mrc_wire::{Aeth, Bth, CcState, Condition, NackReason, Neth, Packet, PathVerdict, Peth, Psn, Seth, Syndrome};
+use mrc_wire::{Condition, Packet, Peth};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The receiving end of a flow, as the specification has it.
@@ -15,31 +15,30 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct ResponderModel {
     window: i64,
     max_wimm: usize,
-    peer_qpn: u32,
+    pub(super) peer_qpn: u32,
     trim_nack: bool,
-    received: Vec<bool>,
+    pub(super) received: Vec<bool>,
     /// Highest packet such that it and all before were received; -1: none.
     pub cack: i64,
-    max_received: i64,
-    out_of_order: u64,
-    rx_bytes: u64,
-    messages_done: u32,
+    pub(super) max_received: i64,
+    pub(super) out_of_order: u64,
+    pub(super) rx_bytes: u64,
     /// Received immediates above `cack`.
     stashed: usize,
     /// Copies that arrived whole, by packet; damage may show packets that do not exist.
-    copies: BTreeMap<i64, Vec<Copy>>,
+    pub(super) copies: BTreeMap<i64, Vec<Copy>>,
     /// Copies that arrived cut and earned a NACK, by packet.
-    trimmed: BTreeMap<i64, Vec<Copy>>,
+    pub(super) trimmed: BTreeMap<i64, Vec<Copy>>,
     /// Probes that arrived, by id; a copy made on the way may carry another mark.
-    probes: BTreeMap<u16, Vec<Copy>>,
+    pub(super) probes: BTreeMap<u16, Vec<Copy>>,
     /// Immediates whose turn has come and whose receive completions are due, as message numbers.
     pub deliverable: VecDeque<usize>,
     /// A write that must be refused has arrived: its packet and the syndromes that may refuse it.
     pub refused: Option<(i64, u8)>,
     /// The request for a SACK that has not been answered.
-    sack_due: Option<(i64, &'static str)>,
-    ack_due: Option<i64>,
-    nak_sent: bool,
+    pub(super) sack_due: Option<(i64, &'static str)>,
+    pub(super) ack_due: Option<i64>,
+    pub(super) nak_sent: bool,
     /// Counts for the summary.
     pub seen: Seen,
 }
@@ -63,11 +62,11 @@ pub struct Seen {
 
 /// What a copy brought along and an answer may reflect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Copy {
-    entropy: u32,
-    timestamp: u16,
-    ce: bool,
-    rtx: bool,
+pub(super) struct Copy {
+    pub(super) entropy: u32,
+    pub(super) timestamp: u16,
+    pub(super) ce: bool,
+    pub(super) rtx: bool,
 }
 
 /// Where an arriving PSN lies (protocol.md §6.2).
@@ -92,7 +91,6 @@ impl ResponderModel {
             max_received: -1,
             out_of_order: 0,
             rx_bytes: 0,
-            messages_done: 0,
             stashed: 0,
             copies: BTreeMap::new(),
             trimmed: BTreeMap::new(),
@@ -309,7 +307,6 @@ impl Flow {
             let facts = self.packets[model.cack as usize];
             let imm = self.messages[facts.message].imm.is_some();
             if facts.last {
-                model.messages_done += 1;
                 model.ack_due = Some(model.cack);
                 if imm {
                     model.stashed -= 1;
@@ -341,178 +338,5 @@ impl Flow {
     pub fn note_probe(&mut self, packet: &Packet<'_>, peth: &Peth) {
         let copy = Copy::of(packet);
         self.responder.probes.entry(peth.probe_id).or_default().push(copy);
-    }
-
-    /// Judges a SACK on its way out (protocol.md §6.5).
-    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>) -> Checked {
-        let name = &self.name;
-        let model = &self.responder;
-        let cack = self.index_of(seth.cack_psn);
-        ensure!(
-            cack == model.cack,
-            Sack,
-            "{name}: SACK says cack {cack}, received up to {}",
-            model.cack
-        );
-        ensure!(
-            bth.psn == seth.cack_psn && bth.dqp.get() == model.peer_qpn && seth.mpr == 0,
-            Sack,
-            "{name}: SACK with {bth:?} {seth:?}"
-        );
-        let base = self.index_of(seth.bitmap_base());
-        for bit in 0..64 {
-            let index = base + bit;
-            let received = index <= model.cack || model.received.get(index as usize) == Some(&true);
-            let claimed = seth.sack_bitmap >> bit & 1 == 1;
-            // Nothing above the highest PSN received; and the shape of an empty bitmap: protocol.md §6.5.
-            let idle = model.max_received <= model.cack;
-            ensure!(
-                claimed == received || (idle && !claimed && index <= model.cack),
-                Sack,
-                "{name}: SACK claims packet {index}: {claimed}; received: {received} (cack {cack}, base {base})"
-            );
-        }
-        let Some(cc) = cc else {
-            return Err(Breach(Sack, format!("{name}: SACK without CC_STATE")));
-        };
-        let rcvd = (model.rx_bytes.div_ceil(256) & 0xff_ffff) as u32;
-        ensure!(
-            u64::from(cc.ooo_count) == model.out_of_order.min(32767) && cc.rcvd_bytes == rcvd,
-            Sack,
-            "{name}: SACK says {cc:?}; out of order {}, rcvd_bytes {rcvd}",
-            model.out_of_order
-        );
-        let answered = Copy {
-            entropy: seth.entropy.0,
-            timestamp: cc.tx_timestamp.0,
-            ce: seth.m == PathVerdict::SkipOnce,
-            rtx: bth.rtx,
-        };
-        ensure!(seth.m != PathVerdict::AlwaysSkip, Sack, "{name}: SACK with m = 10");
-        match (seth.probe_id(), seth.trigger_psn()) {
-            (Some(id), _) => {
-                let copies = model.probes.get(&id);
-                ensure!(
-                    copies.is_some_and(|copies| copies.contains(&answered)),
-                    Sack,
-                    "{name}: SACK answers probe {id}, which came as {copies:?}, with {answered:?}"
-                );
-            }
-            (None, Some(psn)) => {
-                let index = self.index_of(psn);
-                let copies = model.copies.get(&index);
-                ensure!(
-                    copies.is_some_and(|copies| copies.contains(&answered)),
-                    Sack,
-                    "{name}: SACK reflects {answered:?} of packet {index}, which came as {copies:?}"
-                );
-            }
-            (None, None) => {}
-        }
-        self.responder.sack_due = None;
-        Ok(())
-    }
-
-    /// Judges a Transport ACK or NAK on its way out (protocol.md §6.7).
-    pub fn judge_ack(&mut self, bth: &Bth, aeth: &Aeth) -> Checked {
-        let name = &self.name;
-        let index = self.index_of(bth.psn);
-        let model = &self.responder;
-        ensure!(
-            !model.nak_sent,
-            TransportAck,
-            "{name}: Transport ACK {index} after a NAK"
-        );
-        ensure!(
-            bth.dqp.get() == model.peer_qpn,
-            TransportAck,
-            "{name}: Transport ACK goes to {:?}",
-            bth.dqp
-        );
-        if aeth.meaning() == Syndrome::Ack {
-            ensure!(
-                index <= model.cack,
-                TransportAck,
-                "{name}: ACK {index} beyond the hole at {}",
-                model.cack + 1
-            );
-            let done = self
-                .packets
-                .iter()
-                .take((index + 1) as usize)
-                .filter(|packet| packet.last)
-                .count() as u32;
-            ensure!(
-                aeth.msn == done & 0xff_ffff && aeth.syndrome == 0x1f,
-                TransportAck,
-                "{name}: ACK {index} has {aeth:?}, messages done: {done}"
-            );
-            if self.responder.ack_due.is_some_and(|due| due <= index) {
-                self.responder.ack_due = None;
-            }
-        } else {
-            ensure!(
-                model.refused == Some((index, aeth.syndrome)),
-                TransportAck,
-                "{name}: NAK {:#x} of packet {index}; to be refused: {:x?}",
-                aeth.syndrome,
-                model.refused
-            );
-            self.responder.nak_sent = true;
-        }
-        Ok(())
-    }
-
-    /// Judges a NACK on its way out (protocol.md §6.8).
-    pub fn judge_nack(&mut self, bth: &Bth, neth: &Neth) -> Checked {
-        let name = &self.name;
-        let index = self.index_of(neth.nack_psn);
-        let reflected = (neth.entropy.0, neth.tx_timestamp.0, bth.rtx);
-        let earned = self.responder.trimmed.get(&index).is_some_and(|copies| {
-            copies
-                .iter()
-                .any(|copy| (copy.entropy, copy.timestamp, copy.rtx) == reflected)
-        });
-        let trimmed = matches!(neth.reason, NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP);
-        ensure!(
-            trimmed && earned,
-            Nack,
-            "{name}: NACK {neth:?} of packet {index} out of nothing"
-        );
-        ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
-        Ok(())
-    }
-
-    /// After a turn in which everything could leave: answers that are due were sent (protocol.md §6.4, §6.7).
-    pub fn judge_duties(&self) -> Checked {
-        let model = &self.responder;
-        if let Some((index, reason)) = model.sack_due {
-            ensure!(
-                false,
-                Duty,
-                "{}: packet {index} asked for a SACK ({reason}) and got none",
-                self.name
-            );
-        }
-        if let Some(index) = model.ack_due {
-            ensure!(
-                false,
-                Duty,
-                "{}: packet {index} ended a message and got no Transport ACK",
-                self.name
-            );
-        }
-        Ok(())
-    }
-
-    /// The responding queue pair has failed: it owes nothing any more.
-    pub fn release_duties(&mut self) {
-        self.responder.sack_due = None;
-        self.responder.ack_due = None;
-    }
-
-    /// PSN of the highest packet received in order, for messages.
-    pub fn cack_psn(&self) -> Psn {
-        self.psn_of(self.responder.cack)
     }
 }

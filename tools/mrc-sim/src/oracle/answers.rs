@@ -1,0 +1,178 @@
+//! What a responder may say, given what it has received (protocol.md §6.4 to §6.8).
+
+use crate::ensure;
+use crate::oracle::Oracle::{Duty, Nack, Sack, TransportAck};
+use crate::oracle::flow::Flow;
+use crate::oracle::responder::Copy;
+use crate::oracle::{Breach, Checked};
+use mrc_wire::{Aeth, Bth, CcState, NackReason, Neth, PathVerdict, Seth, Syndrome};
+
+impl Flow {
+    /// Judges a SACK on its way out (protocol.md §6.5).
+    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>) -> Checked {
+        let name = &self.name;
+        let model = &self.responder;
+        let cack = self.index_of(seth.cack_psn);
+        ensure!(
+            cack == model.cack,
+            Sack,
+            "{name}: SACK says cack {cack}, received up to {}",
+            model.cack
+        );
+        ensure!(
+            bth.psn == seth.cack_psn && bth.dqp.get() == model.peer_qpn && seth.mpr == 0,
+            Sack,
+            "{name}: SACK with {bth:?} {seth:?}"
+        );
+        let base = self.index_of(seth.bitmap_base());
+        for bit in 0..64 {
+            let index = base + bit;
+            let received = index <= model.cack || model.received.get(index as usize) == Some(&true);
+            let claimed = seth.sack_bitmap >> bit & 1 == 1;
+            // Nothing above the highest PSN received; and the shape of an empty bitmap: protocol.md §6.5.
+            let idle = model.max_received <= model.cack;
+            ensure!(
+                claimed == received || (idle && !claimed && index <= model.cack),
+                Sack,
+                "{name}: SACK claims packet {index}: {claimed}; received: {received} (cack {cack}, base {base})"
+            );
+        }
+        let Some(cc) = cc else {
+            return Err(Breach(Sack, format!("{name}: SACK without CC_STATE")));
+        };
+        let rcvd = (model.rx_bytes.div_ceil(256) & 0xff_ffff) as u32;
+        ensure!(
+            u64::from(cc.ooo_count) == model.out_of_order.min(32767) && cc.rcvd_bytes == rcvd,
+            Sack,
+            "{name}: SACK says {cc:?}; out of order {}, rcvd_bytes {rcvd}",
+            model.out_of_order
+        );
+        let answered = Copy {
+            entropy: seth.entropy.0,
+            timestamp: cc.tx_timestamp.0,
+            ce: seth.m == PathVerdict::SkipOnce,
+            rtx: bth.rtx,
+        };
+        ensure!(seth.m != PathVerdict::AlwaysSkip, Sack, "{name}: SACK with m = 10");
+        match (seth.probe_id(), seth.trigger_psn()) {
+            (Some(id), _) => {
+                let copies = model.probes.get(&id);
+                ensure!(
+                    copies.is_some_and(|copies| copies.contains(&answered)),
+                    Sack,
+                    "{name}: SACK answers probe {id}, which came as {copies:?}, with {answered:?}"
+                );
+            }
+            (None, Some(psn)) => {
+                let index = self.index_of(psn);
+                let copies = model.copies.get(&index);
+                ensure!(
+                    copies.is_some_and(|copies| copies.contains(&answered)),
+                    Sack,
+                    "{name}: SACK reflects {answered:?} of packet {index}, which came as {copies:?}"
+                );
+            }
+            (None, None) => {}
+        }
+        self.responder.sack_due = None;
+        Ok(())
+    }
+
+    /// Judges a Transport ACK or NAK on its way out (protocol.md §6.7).
+    pub fn judge_ack(&mut self, bth: &Bth, aeth: &Aeth) -> Checked {
+        let name = &self.name;
+        let index = self.index_of(bth.psn);
+        let model = &self.responder;
+        ensure!(
+            !model.nak_sent,
+            TransportAck,
+            "{name}: Transport ACK {index} after a NAK"
+        );
+        ensure!(
+            bth.dqp.get() == model.peer_qpn,
+            TransportAck,
+            "{name}: Transport ACK goes to {:?}",
+            bth.dqp
+        );
+        if aeth.meaning() == Syndrome::Ack {
+            ensure!(
+                index <= model.cack,
+                TransportAck,
+                "{name}: ACK {index} beyond the hole at {}",
+                model.cack + 1
+            );
+            let done = self
+                .packets
+                .iter()
+                .take((index + 1) as usize)
+                .filter(|packet| packet.last)
+                .count() as u32;
+            ensure!(
+                aeth.msn == done & 0xff_ffff && aeth.syndrome == 0x1f,
+                TransportAck,
+                "{name}: ACK {index} has {aeth:?}, messages done: {done}"
+            );
+            if self.responder.ack_due.is_some_and(|due| due <= index) {
+                self.responder.ack_due = None;
+            }
+        } else {
+            ensure!(
+                model.refused == Some((index, aeth.syndrome)),
+                TransportAck,
+                "{name}: NAK {:#x} of packet {index}; to be refused: {:x?}",
+                aeth.syndrome,
+                model.refused
+            );
+            self.responder.nak_sent = true;
+        }
+        Ok(())
+    }
+
+    /// Judges a NACK on its way out (protocol.md §6.8).
+    pub fn judge_nack(&mut self, bth: &Bth, neth: &Neth) -> Checked {
+        let name = &self.name;
+        let index = self.index_of(neth.nack_psn);
+        let reflected = (neth.entropy.0, neth.tx_timestamp.0, bth.rtx);
+        let earned = self.responder.trimmed.get(&index).is_some_and(|copies| {
+            copies
+                .iter()
+                .any(|copy| (copy.entropy, copy.timestamp, copy.rtx) == reflected)
+        });
+        let trimmed = matches!(neth.reason, NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP);
+        ensure!(
+            trimmed && earned,
+            Nack,
+            "{name}: NACK {neth:?} of packet {index} out of nothing"
+        );
+        ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
+        Ok(())
+    }
+
+    /// After a turn in which everything could leave: answers that are due were sent (protocol.md §6.4, §6.7).
+    pub fn judge_duties(&self) -> Checked {
+        let model = &self.responder;
+        if let Some((index, reason)) = model.sack_due {
+            ensure!(
+                false,
+                Duty,
+                "{}: packet {index} asked for a SACK ({reason}) and got none",
+                self.name
+            );
+        }
+        if let Some(index) = model.ack_due {
+            ensure!(
+                false,
+                Duty,
+                "{}: packet {index} ended a message and got no Transport ACK",
+                self.name
+            );
+        }
+        Ok(())
+    }
+
+    /// The responding queue pair has failed: it owes nothing any more.
+    pub fn release_duties(&mut self) {
+        self.responder.sack_due = None;
+        self.responder.ack_due = None;
+    }
+}
