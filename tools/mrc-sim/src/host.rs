@@ -3,10 +3,11 @@
 use crate::fabric::frame::Frame;
 use crate::memory::HostMemory;
 use crate::oracle::completion::WorkModel;
-use crate::scenario::{ConnectionPlan, HostPlan, Scenario};
+use crate::scenario::{ConnectionPlan, Control, HostPlan, Scenario};
+use mrc_protocol::cc::{Network, NsccParams};
 use mrc_protocol::{
-    EvEntry, InitAttr, PathConfig, PeerCaps, Qp, QpCreate, Qpcc, RetryAttr, RtrAttr, RtsAttr, Stall, StateError,
-    Tuning, Universe,
+    EvEntry, InitAttr, Instant, PathConfig, PeerCaps, Qp, QpCreate, Qpcc, RetryAttr, RtrAttr, RtsAttr, Stall,
+    StateError, Tuning, Universe,
 };
 use mrc_wire::{Ev, EvLayout, PortNum, PortSet, Psn, Qpn};
 use std::collections::{BTreeMap, VecDeque};
@@ -138,7 +139,7 @@ impl Host {
             .map(|slot| slot.qpcc);
         let qpcc = shared.unwrap_or_else(|| {
             self.qpccs
-                .push(Qpcc::fixed(self.plan.cwnd_packets).with_trimming(plan.fabric_trims));
+                .push(congestion_control(&self.plan, scenario.planes, plan, side));
             self.qpccs.len() - 1
         });
         self.peer_up.entry(peer).or_insert(PortSet::first(PortNum::MAX));
@@ -180,7 +181,7 @@ impl Host {
 
 impl QpSlot {
     /// RTR and RTS, with what both sides have told each other.
-    pub fn connect(&mut self, plan: &ConnectionPlan, now: mrc_protocol::Instant) -> Result<(), StateError> {
+    pub fn connect(&mut self, plan: &ConnectionPlan, now: Instant) -> Result<(), StateError> {
         let (own, peer) = (self.side, 1 - self.side);
         let rtr = RtrAttr {
             dest_qpn: Qpn::new(plan.qpn[peer]),
@@ -206,6 +207,22 @@ impl QpSlot {
             retry,
         };
         self.qp.handle_rts(&rts, now)
+    }
+}
+
+fn congestion_control(host: &HostPlan, planes: u8, plan: &ConnectionPlan, side: usize) -> Qpcc {
+    // Headers with TSETH above the data: protocol.md §10.3 has 4184 bytes for a PMTU of 4096.
+    let mtu_bytes = plan.pmtu.bytes() as u32 + 88;
+    let trimming = plan.fabric_trims && plan.trim_nack[1 - side];
+    let network = Network {
+        trimming,
+        ..Network::new(planes, host.rate_mbps * 1_000_000, mtu_bytes)
+    };
+    let params = NsccParams::new(&network);
+    match host.control {
+        Control::Ports => Qpcc::fixed(host.cwnd_packets).with_trimming(trimming),
+        Control::Nscc => Qpcc::nscc(params, host.cwnd_packets, Instant(0)),
+        Control::Off => Qpcc::uncontrolled(params, host.cwnd_packets),
     }
 }
 

@@ -243,6 +243,7 @@ impl World {
         let Some(mut transmit) = qp.poll_transmit(&mut cx, room) else {
             return Ok(false);
         };
+        let (cwnd, inflight) = (qpccs[*qpcc].cwnd_bytes(), qpccs[*qpcc].inflight_bytes());
         let exits = Exits {
             room,
             local_up: *local_up,
@@ -277,6 +278,7 @@ impl World {
             "{name} sends {:?} in {state:?}",
             transmit.bth.opcode
         );
+        flows[side].judge_class(&transmit)?;
         judge_path(&name, qp, &transmit, exits, before, cc_room)?;
         match &transmit.headers {
             Headers::Write { .. } => {
@@ -308,6 +310,13 @@ impl World {
             &transmit,
             payload,
         )?;
+        let before_bytes = inflight - i64::from(frame.nominal_size());
+        ensure!(
+            !frame.data || transmit.payload.is_none() || cwnd.is_none_or(|cwnd| before_bytes < cwnd as i64),
+            Oracle::Inflight,
+            "{name}: {:?} sent with {before_bytes} bytes in flight, window {cwnd:?}",
+            transmit.bth.psn
+        );
         self.sent += 1;
         self.send(index, transmit.port, frame);
         Ok(true)

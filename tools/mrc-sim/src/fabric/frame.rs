@@ -33,6 +33,13 @@ pub struct Frame {
     pub id: u64,
 }
 
+impl Frame {
+    /// UDP length + 40, whatever the layers below are (protocol.md §5.1).
+    pub fn nominal_size(&self) -> u32 {
+        self.size - 14
+    }
+}
+
 /// How a switch cuts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trim {

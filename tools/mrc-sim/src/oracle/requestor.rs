@@ -6,7 +6,7 @@ use crate::oracle::flow::Flow;
 use crate::oracle::{Checked, Oracle};
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::Transmit;
-use mrc_wire::{Aeth, Bth, Headers, Psn, Seth, Syndrome, Tick};
+use mrc_wire::{Aeth, Bth, Headers, Psn, Seth, Syndrome, Tick, TrafficClass};
 
 /// The sending end of a flow, as far as the network shows it.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct RequestorModel {
     window: i64,
     wimm_limit: usize,
     dest_qpn: u32,
+    /// Writes may be trimmed: both the fabric and the peer know how.
+    trimmable: bool,
     /// Messages that the application has posted.
     pub posted: usize,
     /// Packets sent at least once: they are the first so many.
@@ -48,6 +50,7 @@ impl RequestorModel {
             window: i64::from(plan.mpr[1 - side]) * 128,
             wimm_limit: plan.believed_wimm[1 - side].into(),
             dest_qpn: plan.qpn[1 - side],
+            trimmable: plan.fabric_trims && plan.trim_nack[1 - side],
             posted: 0,
             sent: 0,
             resent: 0,
@@ -275,6 +278,30 @@ impl Flow {
         {
             model.wimm_inflight.pop_front();
         }
+    }
+
+    /// Judges the traffic class and the ECN capability of a packet from this side (protocol.md §12; wire-format.md §4).
+    pub fn judge_class(&self, sent: &Transmit) -> Checked {
+        let request = matches!(sent.headers, Headers::Write { .. } | Headers::Probe(_));
+        let expected: &[TrafficClass] = match (&sent.headers, self.requestor.trimmable) {
+            (Headers::Write { .. }, true) if sent.bth.rtx => &[TrafficClass::TrimmableRetx],
+            (Headers::Write { .. }, true) => &[TrafficClass::Trimmable],
+            (Headers::Write { .. }, false) => &[TrafficClass::NoTrim],
+            // The probe for the base RTT is to meet no queue.
+            (Headers::Probe(_), _) => &[TrafficClass::NoTrim, TrafficClass::Control],
+            _ => &[TrafficClass::Control],
+        };
+        ensure!(
+            expected.contains(&sent.class) && sent.ect == request,
+            Segmentation,
+            "{}: {:?} (rtx {}) goes as {:?}, ECN-capable {}",
+            self.name,
+            sent.bth.opcode,
+            sent.bth.rtx,
+            sent.class,
+            sent.ect
+        );
+        Ok(())
     }
 
     /// Judges a probe on its way out.

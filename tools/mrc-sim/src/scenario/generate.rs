@@ -4,7 +4,9 @@ use crate::fabric::FabricPlan;
 use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
-use crate::scenario::{Class, ConnectionPlan, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, faults};
+use crate::scenario::{
+    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, faults,
+};
 use mrc_wire::Pmtu;
 
 /// At least so many data packets in every run.
@@ -70,6 +72,13 @@ fn host(rng: &mut Rng) -> HostPlan {
         rate_mbps: rng.pick(&[1_000, 10_000, 10_000, 100_000]),
         tx_queue: rng.pick(&[1, 4, 16, 64]),
         cwnd_packets: rng.pick(&[4, 16, 64, 192]),
+        control: rng.pick(&[
+            Control::Ports,
+            Control::Ports,
+            Control::Nscc,
+            Control::Nscc,
+            Control::Off,
+        ]),
         shared_qpcc: !rng.one_in(3),
         regions: vec![read_only],
     }

@@ -68,6 +68,17 @@ pub struct Scenario {
     pub packets: u64,
 }
 
+/// What governs the window of a congestion controller, besides the limit of every port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Control {
+    /// Nothing.
+    Ports,
+    /// NSCC.
+    Nscc,
+    /// A profile without congestion control: the largest window of NSCC.
+    Off,
+}
+
 /// One host.
 #[derive(Debug, Clone)]
 pub struct HostPlan {
@@ -83,6 +94,8 @@ pub struct HostPlan {
     pub tx_queue: u64,
     /// Packets in flight that a congestion controller permits on each port.
     pub cwnd_packets: u16,
+    /// What governs the window.
+    pub control: Control,
     /// One congestion controller for all queue pairs to a peer, or one for each.
     pub shared_qpcc: bool,
     /// Memory regions.
