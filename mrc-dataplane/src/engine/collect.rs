@@ -78,6 +78,11 @@ impl Core {
         }
         slot.tell_progress();
         let (qpn, silent) = (slot.qpn, slot.lingering);
+        slot.count_paths(|port, withdrawn, returned| {
+            let cells = self.cells.port(port);
+            cells.evs_withdrawn.add(withdrawn.into());
+            cells.evs_returned.add(returned.into());
+        });
         while let Some(Some(event)) = self
             .qps
             .get_mut(key as usize)
@@ -94,11 +99,9 @@ impl Core {
         match event {
             QpEvent::EvBad { ev, port, reason, .. } => {
                 tracing::debug!(%qpn, %ev, %port, ?reason, "path withdrawn");
-                self.cells.port(port).evs_withdrawn.add(1);
             }
             QpEvent::EvGood { ev, port, .. } => {
                 tracing::debug!(%qpn, %ev, %port, "path returned");
-                self.cells.port(port).evs_returned.add(1);
             }
             _ if silent => {}
             // What a completion reports raises no event (api.md §3.7).

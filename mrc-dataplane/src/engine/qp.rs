@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use mrc_protocol::{Completion, Qp, QpState, Queue, SendRequest, Status};
-use mrc_wire::{Pmtu, PortSet, Qpn};
+use mrc_protocol::{Completion, PathCounts, Qp, QpState, Queue, SendRequest, Status};
+use mrc_wire::{Pmtu, PortNum, PortSet, Qpn};
 
 use super::command::CqId;
 use super::job::NewQp;
@@ -70,6 +70,8 @@ pub(super) struct QpSlot {
     /// The ports that the protocol was last told to be up: own, and the peer's.
     pub(super) ports: (PortSet, PortSet),
     pub(super) lists: Lists,
+    /// Paths withdrawn and returned, as far as they have been counted.
+    counted: Vec<PathCounts>,
     /// The application has destroyed it; it only answers duplicates (api.md D11).
     pub(super) lingering: bool,
     send: SendConsumer,
@@ -118,6 +120,7 @@ impl QpSlot {
         // A power of two, so that numbers of requests that wrap still give each outstanding one a slot of its own.
         let slots = send.depth().next_power_of_two() as usize;
         Self {
+            counted: qp.path_counts().collect(),
             qp,
             qpn,
             pd,
@@ -134,6 +137,18 @@ impl QpSlot {
             recv,
             sent: Progress::default(),
             received: Progress::default(),
+        }
+    }
+
+    /// Calls with the paths withdrawn and returned on each port since the last time: of events, some may be lost.
+    pub(super) fn count_paths(&mut self, mut count: impl FnMut(PortNum, u32, u32)) {
+        for (counted, counts) in self.counted.iter_mut().zip(self.qp.path_counts()) {
+            count(
+                counts.port,
+                counts.withdrawn.wrapping_sub(counted.withdrawn),
+                counts.returned.wrapping_sub(counted.returned),
+            );
+            *counted = counts;
         }
     }
 
