@@ -99,7 +99,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, short = 't', default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) depth: u32,
     /// Messages of each queue pair and size [default: 5000 for bw, 1000 for lat].
-    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, short = 'n', value_parser = clap::value_parser!(u64).range(1..=MAX_ITERS))]
     pub(crate) iters: Option<u64>,
     /// Runs each size for so many seconds instead of a number of messages.
     #[arg(long, short = 'D', conflicts_with = "iters", value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -187,6 +187,8 @@ pub(crate) enum Length {
 
 /// Largest message of verbs.
 const MAX_SIZE: u64 = 1 << 30;
+/// Most messages of one queue pair and size: years of them, and their numbers fit beside that of the queue pair.
+const MAX_ITERS: u64 = 1 << 39;
 
 impl ClientArgs {
     /// The plan, or why the options do not go together.
@@ -237,17 +239,26 @@ impl ClientArgs {
 impl Plan {
     /// Refuses what a client of ours would not ask for: the plan came over a socket.
     pub(crate) fn checked(self) -> Result<Plan, String> {
-        let sizes = !self.sizes.is_empty() && self.sizes.len() <= 64 && self.sizes.iter().all(|&size| size <= MAX_SIZE);
-        let counts = (1..=1024).contains(&self.qps) && (1..=4096).contains(&self.depth);
+        let sizes = (1..=64).contains(&self.sizes.len()) && self.sizes.iter().all(|&size| size <= MAX_SIZE);
         let length = match self.length {
-            Length::Iters(iters) => iters > 0,
+            Length::Iters(iters) => (1..=MAX_ITERS).contains(&iters),
             Length::Seconds(seconds) => (1..=86_400).contains(&seconds),
         };
         let lat = self.test == Test::Bw || (self.qps == 1 && !self.bidirectional && !self.sizes.contains(&0));
-        if sizes && counts && length && lat {
-            Ok(self)
-        } else {
-            Err(format!("the plan is out of range: {self:?}"))
+        let wrong = [
+            (sizes, "1 to 64 sizes of at most 1G"),
+            ((1..=1024).contains(&self.qps), "1 to 1024 queue pairs"),
+            ((1..=4096).contains(&self.depth), "a depth of 1 to 4096"),
+            (length, "1 to 2^39 messages or 1 to 86400 seconds"),
+            (lat, "one queue pair, one direction and at least a byte for latency"),
+        ]
+        .into_iter()
+        .find(|(right, _)| !right);
+        match wrong {
+            None => Ok(self),
+            Some((_, limit)) => Err(format!(
+                "the client asks for what no mrc-perf asks for: the limit is {limit}; use the same build on both ends"
+            )),
         }
     }
 }
@@ -327,6 +338,7 @@ mod tests {
             &["--iters", "4", "--seconds", "1"],
             &["--pmtu", "1500"],
             &["--qps", "0"],
+            &["--iters", "18446744073709551615"],
         ] {
             assert!(plan(bad).is_err(), "{bad:?}");
         }
@@ -345,6 +357,10 @@ mod tests {
             .checked()
             .is_err()
         );
+        for length in [Length::Iters(0), Length::Iters(u64::MAX), Length::Seconds(86_401)] {
+            let message = Plan { length, ..good.clone() }.checked().expect_err("accepted");
+            assert!(message.contains("2^39") && !message.contains('{'), "{message}");
+        }
         assert!(Plan { depth: 1 << 30, ..good }.checked().is_err());
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use mrc_verbs::{ConnectionInfo, Incompatible, RemoteRegion};
@@ -26,6 +26,10 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest line: the infos of 1024 queue pairs.
 const MAX_LINE: u64 = 1 << 20;
+/// Messages that wait for the test to look at them; a peer that says more than belongs to a session waits.
+const MAX_WAITING: usize = 16;
+/// How much of a peer's reason is shown.
+const MAX_REASON: usize = 500;
 
 /// The messages, in the order of a session.
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,7 +105,7 @@ impl Control {
         };
         let (peer, reader) =
             setup().map_err(|error| Failure::Peer(format!("the connection broke at once: {error}")))?;
-        let (sender, incoming) = channel();
+        let (sender, incoming) = sync_channel(MAX_WAITING);
         std::thread::spawn(move || {
             let mut reader = BufReader::new(reader);
             loop {
@@ -376,7 +380,13 @@ fn same_program(magic: &str, version: u32) -> Result<(), Failure> {
 }
 
 fn said(reason: &str) -> Failure {
-    Failure::Peer(format!("the peer gave up: {reason}"))
+    Failure::Peer(format!("the peer gave up: {}", printable(reason)))
+}
+
+/// A text of the peer, as one line that leaves the terminal alone.
+pub(crate) fn printable(text: &str) -> String {
+    let safe = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(MAX_REASON).map(safe).collect()
 }
 
 fn lost(peer: SocketAddr, how: &str) -> Failure {
@@ -391,4 +401,19 @@ pub(crate) fn unexpected(wanted: &str, got: &Message) -> Failure {
     Failure::Peer(format!(
         "the peer sent {got:?} instead of {wanted}; use the same build on both ends"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_says_stays_one_short_line() {
+        let said = said(&format!("broken\nmrc-perf: done\x1b[31m{}", "x".repeat(10_000))).to_string();
+        assert!(
+            said.starts_with("the peer gave up: broken mrc-perf: done [31mxx"),
+            "{said}"
+        );
+        assert!(!said.chars().any(char::is_control) && said.len() < 600);
+    }
 }

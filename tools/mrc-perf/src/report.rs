@@ -1,9 +1,13 @@
 //! The table and the JSON object.
 
+use std::fmt::Arguments;
+use std::io::Write;
+
 use mrc_verbs::{Agreement, Snapshot};
 use serde_json::{Value, json};
 
 use crate::cli::{Op, Plan, Test};
+use crate::failure::Failure;
 use crate::stats::{Bandwidth, Latency};
 
 const RULE: &str = "---------------------------------------------------------------------------------------";
@@ -19,25 +23,36 @@ pub(crate) struct Report {
 
 impl Report {
     /// Prints the head of the table.
-    pub(crate) fn begin(plan: &Plan, agreed: &Agreement, ports: &[String], json_wanted: bool) -> Report {
+    pub(crate) fn begin(
+        plan: &Plan,
+        agreed: &Agreement,
+        ports: &[String],
+        json_wanted: bool,
+    ) -> Result<Report, Failure> {
         let (test, op) = (name(plan), if plan.op == Op::Write { "write" } else { "write-imm" });
         if !json_wanted {
-            println!("{RULE}");
-            println!("                    {test}");
-            println!(" Number of qps   : {:<12} Depth          : {}", plan.qps, plan.depth);
-            println!(
+            line(format_args!("{RULE}"))?;
+            line(format_args!("                    {test}"))?;
+            line(format_args!(
+                " Number of qps   : {:<12} Depth          : {}",
+                plan.qps, plan.depth
+            ))?;
+            line(format_args!(
                 " Mtu             : {:<12} Ports          : {}",
                 agreed.pmtu,
                 ports.join(",")
-            );
-            println!(
+            ))?;
+            line(format_args!(
                 " Data verified   : {:<12} Bidirectional  : {}",
                 on(plan.verify),
                 on(plan.bidirectional)
-            );
-            println!(" GID             : {} -> {}", agreed.local_gid, agreed.peer_gid);
-            println!("{RULE}");
-            println!("{}", header(plan));
+            ))?;
+            line(format_args!(
+                " GID             : {} -> {}",
+                agreed.local_gid, agreed.peer_gid
+            ))?;
+            line(format_args!("{RULE}"))?;
+            line(format_args!("{}", header(plan)))?;
         }
         let head = json!({
             "test": if plan.test == Test::Bw { "bw" } else { "lat" },
@@ -51,28 +66,30 @@ impl Report {
             "bidirectional": plan.bidirectional,
             "verify": plan.verify,
         });
-        Report {
+        Ok(Report {
             json: json_wanted,
             gbits: plan.gbits,
             head,
             rows: Vec::new(),
-        }
+        })
     }
 
     /// One size of a bandwidth test: one direction, or both.
-    pub(crate) fn bandwidth(&mut self, size: u64, directions: &[Bandwidth]) {
-        let iterations: u64 = directions.iter().map(|one| one.messages).sum();
+    pub(crate) fn bandwidth(&mut self, size: u64, directions: &[Bandwidth]) -> Result<(), Failure> {
+        let iterations = directions
+            .iter()
+            .fold(0, |sum: u64, one| sum.saturating_add(one.messages));
         let average: f64 = directions.iter().map(Bandwidth::msg_per_s).sum();
         let peak: f64 = directions.iter().map(|one| one.peak_msg_per_s).sum();
         let elapsed_ns = directions.iter().map(|one| one.elapsed_ns).max().unwrap_or(0);
         let unit = if self.gbits { 8.0 / 1e9 } else { 1.0 / MIB };
         if !self.json {
-            println!(
+            line(format_args!(
                 " {size:<10} {iterations:<13} {:<18.2} {:<20.2} {:<12.6}",
                 peak * size as f64 * unit,
                 average * size as f64 * unit,
                 average / 1e6
-            );
+            ))?;
         }
         self.rows.push(json!({
             "bytes": size,
@@ -83,10 +100,11 @@ impl Report {
             "bw_average_gbit_s": average * size as f64 * 8.0 / 1e9,
             "msg_rate_mpps": average / 1e6,
         }));
+        Ok(())
     }
 
     /// One size of a latency test.
-    pub(crate) fn latency(&mut self, size: u64, latency: &Latency) {
+    pub(crate) fn latency(&mut self, size: u64, latency: &Latency) -> Result<(), Failure> {
         let Latency {
             iterations,
             min_us,
@@ -98,9 +116,9 @@ impl Report {
             p999_us,
         } = *latency;
         if !self.json {
-            println!(
+            line(format_args!(
                 " {size:<8} {iterations:<13} {min_us:<14.2} {max_us:<14.2} {typical_us:<18.2} {avg_us:<14.2} {stdev_us:<16.2} {p99_us:<22.2} {p999_us:<20.2}"
-            );
+            ))?;
         }
         self.rows.push(json!({
             "bytes": size,
@@ -113,13 +131,13 @@ impl Report {
             "p99_us": p99_us,
             "p999_us": p999_us,
         }));
+        Ok(())
     }
 
     /// The end of the table, or the whole object.
-    pub(crate) fn end(mut self, counters: &Snapshot) {
+    pub(crate) fn end(mut self, counters: &Snapshot) -> Result<(), Failure> {
         if !self.json {
-            println!("{RULE}");
-            return;
+            return line(format_args!("{RULE}"));
         }
         self.head["results"] = Value::Array(self.rows);
         self.head["engine"] = json!({
@@ -130,8 +148,18 @@ impl Report {
             "rx_packets_by_port": counters.ports.iter().map(|port| port.rx_packets).collect::<Vec<_>>(),
             "tx_data_bytes_by_port": counters.ports.iter().map(|port| port.tx_data_bytes).collect::<Vec<_>>(),
         });
-        println!("{}", self.head);
+        line(format_args!("{}", self.head))
     }
+}
+
+/// Writes a line to standard output, which may be a full disk or a pipe that nobody reads any more.
+fn line(text: Arguments<'_>) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| {
+        Failure::Setup(format!(
+            "cannot write the results: {error}; check where standard output goes"
+        ))
+    })
 }
 
 fn name(plan: &Plan) -> String {

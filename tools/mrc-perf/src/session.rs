@@ -6,7 +6,7 @@ use mrc_verbs::DeviceContext;
 
 use crate::bw::{Flows, Step, StepEnd};
 use crate::cli::{ClientArgs, LocalArgs, Plan, ServerArgs, Test};
-use crate::control::{ANSWER, Control, Listener, Message, unexpected};
+use crate::control::{ANSWER, Control, Listener, Message, printable, unexpected};
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::report::Report;
@@ -66,7 +66,7 @@ fn play(device: DeviceContext, plan: &Plan, control: &Control, args: &LocalArgs,
         .into_iter()
         .map(|port| port.name)
         .collect();
-    let mut report = Report::begin(plan, &setup.agreed, &ports, args.json);
+    let mut report = Report::begin(plan, &setup.agreed, &ports, args.json)?;
     let mut flows = Flows::new(plan);
     let mut wrong = None;
     for (number, &size) in plan.sizes.iter().enumerate() {
@@ -90,7 +90,7 @@ fn play(device: DeviceContext, plan: &Plan, control: &Control, args: &LocalArgs,
     }
     // Both ends are done with the wire before either takes its queue pairs away.
     control.barrier(plan.sizes.len(), ANSWER)?;
-    report.end(&setup.device.counters());
+    report.end(&setup.device.counters())?;
     wrong.map_or(Ok(()), |difference| Err(Failure::Test(difference)))
 }
 
@@ -102,7 +102,7 @@ fn bandwidth(step: &Step<'_>, flows: &mut Flows, report: &mut Report, quiet: boo
         difference,
     } = step.run(flows, &mut Progress::new(quiet))?;
     let directions: Vec<_> = own.into_iter().chain(peer).collect();
-    report.bandwidth(step.size, &directions);
+    report.bandwidth(step.size, &directions)?;
     if difference.is_some() || !step.plan.verify || received.is_empty() {
         return Ok(difference);
     }
@@ -113,7 +113,7 @@ fn bandwidth(step: &Step<'_>, flows: &mut Flows, report: &mut Report, quiet: boo
 fn latency(step: &Step<'_>, report: &mut Report, quiet: bool) -> Result<Option<String>, Failure> {
     let rounds = step.ping_pong(&mut Progress::new(quiet))?;
     if let Some(latency) = &rounds.latency {
-        report.latency(step.size, latency);
+        report.latency(step.size, latency)?;
     }
     if !step.plan.verify {
         return Ok(None);
@@ -135,7 +135,7 @@ fn verdict(control: &Control, step: usize, difference: Option<String>) -> Result
             difference: seen,
         } if theirs == step => {
             let here = difference.map(|what| format!("wrong data arrived here: {what}"));
-            Ok(here.or(seen.map(|what| format!("wrong data arrived at the peer: {what}"))))
+            Ok(here.or(seen.map(|what| format!("wrong data arrived at the peer: {}", printable(&what)))))
         }
         other => Err(unexpected("a verdict", &other)),
     }
