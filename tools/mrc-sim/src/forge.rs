@@ -128,7 +128,9 @@ fn content(forgery: Forgery, arriving: &Flow, leaving: &Flow, rng: &mut Rng) -> 
         )
     };
     let sack = |cack_psn: Psn, sack_offset, sack_bitmap| {
+        // Half of them name no trigger, which would give them away too.
         let seth = Seth {
+            pr: some % 2 == 0,
             cack_psn,
             sack_offset,
             sack_bitmap,
@@ -153,8 +155,12 @@ fn content(forgery: Forgery, arriving: &Flow, leaving: &Flow, rng: &mut Rng) -> 
         Forgery::WrongPKey => write(arriving.psn_of(arriving.responder.cack + 1)),
         Forgery::CackBeyondSent => sack(never_sent, 1, 0),
         Forgery::BitmapBeyondSent => {
-            let ahead = never_sent.diff(leaving.psn_of(leaving.requestor.unack));
-            sack(leaving.psn_of(leaving.requestor.unack), i16::try_from(ahead).ok()?, 1)
+            let unack = leaving.psn_of(leaving.requestor.unack);
+            match leaving.packets.len() as i64 - 1 - leaving.requestor.unack {
+                // Near the end of the flow, one bitmap holds both a lie that hurts and one that gives it away.
+                ahead @ 1..63 => sack(unack, 1, 1 | 1 << ahead),
+                _ => sack(unack, i16::try_from(never_sent.diff(unack)).ok()?, 1),
+            }
         }
         Forgery::AckBeyondSent => (
             never_sent,

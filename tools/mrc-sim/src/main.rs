@@ -79,20 +79,25 @@ fn harness(harness: &Harness, json: bool) -> ExitCode {
     if json {
         let mut value = report.json();
         value["wall_s"] = wall.as_secs_f64().into();
-        println!("{value:#}");
+        say(&format!("{value:#}"));
     } else {
-        print!("{}", report.table());
-        println!(
+        say(report.table().trim_end_matches('\n'));
+        say(&format!(
             "{} seeds passed in {:.1} s: {} packets, {} engine turns, {:.1} s of virtual time",
             report.passed,
             wall.as_secs_f64(),
             report.packets,
             report.turns,
             report.virtual_s
-        );
-        println!("{} passed, {} failed", report.passed, report.failures.len());
+        ));
+        say(&format!("{} passed, {} failed", report.passed, report.failures.len()));
     }
     verdict(&report)
+}
+
+/// A line of output. When the reader has gone (`| head`), the verdict still counts, but nobody reads it.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 fn verdict(report: &Report) -> ExitCode {
@@ -112,18 +117,18 @@ fn verdict(report: &Report) -> ExitCode {
 fn replay(seed: u64, trace: bool) -> ExitCode {
     let scenario = Scenario::from_seed(seed);
     let sink = if trace {
-        println!("{}", outline(&scenario));
+        say(&outline(&scenario));
         Trace::to(std::io::BufWriter::new(std::io::stdout()))
     } else {
         Trace::off()
     };
     match run_scenario(scenario, sink) {
         Ok(outcome) => {
-            println!(
+            say(&format!(
                 "seed {seed} passed: {} packets, {:.3} ms of virtual time",
                 outcome.packets,
                 outcome.ended_ns as f64 / 1e6
-            );
+            ));
             ExitCode::SUCCESS
         }
         Err(violation) => {

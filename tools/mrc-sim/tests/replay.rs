@@ -1,0 +1,35 @@
+//! A seed is a whole run: it gives the same one again, whatever ran before.
+
+use mrc_sim::harness::Harness;
+use mrc_sim::run_seed;
+
+#[test]
+fn a_seed_replays_to_the_nanosecond() {
+    for seed in 0..40 {
+        let (first, second) = (run_seed(seed), run_seed(seed));
+        let story = |result: mrc_sim::world::RunResult| match result {
+            Ok(outcome) => (outcome.ended_ns, outcome.packets, outcome.turns, outcome.coverage),
+            Err(violation) => panic!("seed {seed}: {violation}"),
+        };
+        assert_eq!(story(first), story(second), "seed {seed}");
+    }
+}
+
+#[test]
+fn threads_change_nothing_but_the_order_of_seeds() {
+    let run = |jobs| {
+        let harness = Harness {
+            start: 500,
+            seeds: 60,
+            jobs,
+            max_failures: 1,
+        };
+        harness.run(&|_| {})
+    };
+    let (one, three) = (run(1), run(3));
+    assert!(one.failures.is_empty(), "{:?}", one.failures);
+    assert_eq!(
+        (one.passed, one.packets, one.coverage),
+        (60, three.packets, three.coverage)
+    );
+}
