@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mrc_protocol::{AccessError, Cx, EndpointLimits, EndpointOps, Instant, Memory, QpState, Qpcc, Stall};
-use mrc_wire::{Payload, PortNum, PortSet};
+use mrc_wire::{Encap, Payload, PortNum, PortSet};
 
 use super::collect::CqSlot;
 use super::command::CqId;
@@ -16,8 +16,9 @@ use super::endpoint::{Answer, BACKLOG};
 use super::event::{EngineEvent, EventSink};
 use super::handover::Handover;
 use super::peer::Peers;
-use super::qp::QpSlot;
+use super::qp::{Connection, QpSlot};
 use super::timer::Timers;
+use crate::port::Port;
 use crate::region::{KeyMap, PdId, RegionFault, RegionTable};
 use crate::ring::RingCorrupt;
 
@@ -62,6 +63,8 @@ pub(super) struct Core {
     pub(super) index: usize,
     /// Ports whose link is up.
     pub(super) up: PortSet,
+    /// MTUs by port number.
+    pub(super) mtus: [u32; PortNum::MAX as usize + 1],
     pub(super) stall: Option<Stall>,
     /// Of queue pairs that have no peer: nothing is in flight there.
     lonely: Qpcc,
@@ -101,6 +104,7 @@ impl Core {
             handover,
             index,
             up: PortSet::EMPTY,
+            mtus: [0; PortNum::MAX as usize + 1],
             stall: None,
             lonely: Qpcc::fixed(1),
         }
@@ -327,13 +331,17 @@ impl Core {
         }
     }
 
-    /// Tells a queue pair which ports it may use: those with a link that lead to its peer.
+    /// Tells a queue pair which ports it may use: those with a link that lead to its peer and carry its packets.
     pub(super) fn tell_ports(&mut self, key: u32, now: Instant) {
         let Some(slot) = self.slot(key) else { return };
-        let Some(peer) = slot.connection.and_then(|connection| self.peers.get(connection.peer)) else {
+        let Some(connection) = slot.connection else { return };
+        let Some(peer) = self.peers.get(connection.peer) else {
             return;
         };
-        let own = self.up.intersection(peer.hopeful);
+        let own = self
+            .up
+            .intersection(peer.hopeful)
+            .intersection(self.carrying(connection));
         let theirs = peer.node.ports();
         // A mask that leaves nothing is remembered, but does not cut us off (protocol.md §9.3, P24).
         let theirs = if own.intersection(theirs).is_empty() {
@@ -350,6 +358,45 @@ impl Core {
             slot.ports = (own, theirs);
             slot.qp.handle_ports(cx, own, theirs);
         });
+    }
+
+    /// Notes the MTU of a port, and says so once if it has shrunk below what a queue pair needs.
+    pub(super) fn follow_mtu(&mut self, port: &dyn Port) {
+        let (mtu, at) = (port.mtu(), usize::from(port.num().get()));
+        let before = std::mem::replace(&mut self.mtus[at], mtu);
+        let narrow = self
+            .qps
+            .iter()
+            .flatten()
+            .filter_map(|slot| slot.connection)
+            .map(needed_mtu);
+        let Some(needed) = narrow
+            .filter(|needed| (mtu as usize) < *needed && *needed <= before as usize)
+            .max()
+        else {
+            return;
+        };
+        if self.index == 0 {
+            tracing::warn!(
+                port = port.name(),
+                mtu,
+                needed,
+                "MTU too small for connected queue pairs: not used until it is raised again"
+            );
+        }
+    }
+
+    /// Ports whose MTU holds the largest packets of a connection. An MTU may be lowered at any time; such a port is as good as
+    /// down, since MRC packets are never fragmented (api.md D6).
+    fn carrying(&self, connection: Connection) -> PortSet {
+        let needed = needed_mtu(connection);
+        let mut carrying = PortSet::first(PortNum::MAX);
+        for port in carrying.iter() {
+            if (self.mtus[usize::from(port.get())] as usize) < needed {
+                carrying.remove(port);
+            }
+        }
+        carrying
     }
 
     /// Links or next hops have changed.
@@ -390,4 +437,14 @@ fn access_error(fault: RegionFault) -> AccessError {
         RegionFault::NotPermitted => AccessError::Permission,
         RegionFault::OutOfBounds => AccessError::Bounds,
     }
+}
+
+/// The IP MTU that a full packet of a connection needs.
+fn needed_mtu(connection: Connection) -> usize {
+    let encap = if connection.remote.is_ipv4() {
+        Encap::Ipv4
+    } else {
+        Encap::Ipv6
+    };
+    connection.pmtu.min_ip_mtu(encap)
 }

@@ -201,6 +201,7 @@ impl Worker {
             }
             seen.changes = changes;
             changed = true;
+            self.core.follow_mtu(&**port);
             let up = port.link_up() && !seen.lost;
             if up != seen.up {
                 seen.up = up;

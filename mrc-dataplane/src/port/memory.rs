@@ -128,7 +128,7 @@ impl Port for MemoryPort {
     }
 
     fn tx_frame(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8], &mut [u8]) -> bool) -> TxResult {
-        if len < 14 || len > self.config.mtu as usize + 18 || len > 2 * self.config.chunk_len {
+        if len < 14 || len > self.link().mtu() as usize + 18 || len > 2 * self.config.chunk_len {
             return TxResult::BadLength;
         }
         if self.tx_room() == 0 {
@@ -198,6 +198,14 @@ impl MemoryLink {
             }
             drop(queue);
             // Both ends look again, even if they sleep. A full counter means they are awake already.
+            let _ = direction.wake.write(1);
+        }
+    }
+
+    /// Changes the MTU of both ends.
+    pub fn set_mtu(&self, mtu: u32) {
+        for (end, direction) in self.ends.iter().zip(&self.directions) {
+            end.set(end.is_up(), mtu, end.mac());
             let _ = direction.wake.write(1);
         }
     }

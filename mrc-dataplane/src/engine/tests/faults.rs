@@ -227,6 +227,46 @@ fn all_planes_down_ends_with_a_retry_error() {
 }
 
 #[test]
+fn a_port_whose_mtu_shrinks_is_left_and_used_again_when_it_grows() {
+    let mut rig = Rig::new(&Choice {
+        planes: 2,
+        memory: 1 << 20,
+        ..Choice::default()
+    });
+    let bytes = pattern(8, 1 << 20);
+    rig.a.memory.write(0, &bytes);
+    let target = rig.b.target();
+    let sent = |rig: &Rig| rig.a.engine.counters().ports[0].tx_data_bytes;
+    rig.links[0].set_mtu(700);
+    wait_for("the engine to leave the port", || {
+        let before = sent(&rig);
+        rig.a.write(1, &target, 0, 1 << 20);
+        assert_eq!(rig.a.completion().status, 0);
+        (sent(&rig) == before).then_some(())
+    });
+    rig.links[0].set_mtu(9000);
+    wait_for("the engine to use the port", || {
+        let before = sent(&rig);
+        rig.a.write(1, &target, 0, 1 << 20);
+        assert_eq!(rig.a.completion().status, 0);
+        (sent(&rig) > before).then_some(())
+    });
+    assert!(rig.b.memory.read(0, bytes.len()) == bytes);
+}
+
+#[test]
+fn all_mtus_too_small_ends_with_a_retry_error() {
+    let mut rig = Rig::new(&impatient(2));
+    let target = rig.b.target();
+    for link in &rig.links {
+        link.set_mtu(700);
+    }
+    rig.a.write(1, &target, 0, 100_000);
+    let done = rig.a.completion();
+    assert_eq!((done.wr_id, done.status), (1, RETRY_EXC_ERR));
+}
+
+#[test]
 fn a_peer_that_vanishes_ends_with_a_retry_error() {
     let mut rig = Rig::new(&impatient(2));
     let target = rig.b.target();
