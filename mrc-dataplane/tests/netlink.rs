@@ -81,7 +81,8 @@ fn links_are_followed_down_up_and_away() {
         let generation = watcher.generation();
         side.ip("link set p1 down");
         wait_until("the link is down", || !link.is_up());
-        assert!(watcher.generation() > generation);
+        // The link is stored first, then the change is announced.
+        wait_until("the change is announced", || watcher.generation() > generation);
         side.ip("link set p1 up");
         wait_until("the link is up again", || link.is_up());
     }

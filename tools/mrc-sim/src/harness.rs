@@ -70,7 +70,7 @@ pub fn replay_command(seed: u64) -> String {
 impl Harness {
     /// Runs the seeds. `progress` is told how many are done, now and then.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Report {
-        let next = AtomicU64::new(self.start);
+        let next = AtomicU64::new(0);
         let done = AtomicU64::new(0);
         let enough = AtomicBool::new(false);
         let report = Mutex::new(Report::default());
@@ -78,10 +78,12 @@ impl Harness {
             for _ in 0..self.jobs.max(1) {
                 scope.spawn(|| {
                     while !enough.load(Ordering::Relaxed) {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.start.saturating_add(self.seeds) {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= self.seeds {
                             break;
                         }
+                        // Behind the last seed comes the first.
+                        let seed = self.start.wrapping_add(index);
                         let result = run_seed(seed);
                         let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                         report.take(seed, result);

@@ -20,3 +20,13 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert!(output.status.success(), "{:?}", output.status);
 }
+
+#[test]
+fn as_many_seeds_run_as_were_asked_for_wherever_they_start() {
+    let output = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+        .args(["harness", "--seeds", "3", "--start", "18446744073709551614"])
+        .output()
+        .expect("the simulator runs");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.lines().last(), Some("3 passed, 0 failed"));
+}
