@@ -116,6 +116,7 @@ pub(crate) const STEPS: &[Step] = &[
             &[
                 "test",
                 "--locked",
+                "--no-fail-fast",
                 "--tests",
                 "-p",
                 "mrc-wire",
@@ -150,6 +151,7 @@ pub(crate) const STEPS: &[Step] = &[
             &[
                 "test",
                 "--locked",
+                "--no-fail-fast",
                 "--lib",
                 "--bins",
                 "-p",
@@ -210,6 +212,7 @@ pub(crate) const STEPS: &[Step] = &[
             &[
                 "test",
                 "--locked",
+                "--no-fail-fast",
                 "--test",
                 "*",
                 "-p",
