@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use mrc_protocol::{AccessError, Cx, EndpointLimits, EndpointOps, Instant, Memory, QpState, Qpcc, Stall};
-use mrc_wire::{Encap, Payload, PortNum, PortSet};
+use mrc_wire::{Payload, PortNum, PortSet};
 
+use super::check::encap_towards;
 use super::collect::CqSlot;
 use super::command::CqId;
 use super::config::EngineConfig;
@@ -360,7 +361,7 @@ impl Core {
         });
     }
 
-    /// Notes the MTU of a port, and says so once if it has shrunk below what a queue pair needs.
+    /// Notes the MTU of a port, and says so if it has shrunk below what a queue pair of this thread needs.
     pub(super) fn follow_mtu(&mut self, port: &dyn Port) {
         let (mtu, at) = (port.mtu(), usize::from(port.num().get()));
         let before = std::mem::replace(&mut self.mtus[at], mtu);
@@ -376,14 +377,12 @@ impl Core {
         else {
             return;
         };
-        if self.index == 0 {
-            tracing::warn!(
-                port = port.name(),
-                mtu,
-                needed,
-                "MTU too small for connected queue pairs: not used until it is raised again"
-            );
-        }
+        tracing::warn!(
+            port = port.name(),
+            mtu,
+            needed,
+            "MTU too small for connected queue pairs: not used until it is raised again"
+        );
     }
 
     /// Ports whose MTU holds the largest packets of a connection. An MTU may be lowered at any time; such a port is as good as
@@ -441,10 +440,5 @@ fn access_error(fault: RegionFault) -> AccessError {
 
 /// The IP MTU that a full packet of a connection needs.
 fn needed_mtu(connection: Connection) -> usize {
-    let encap = if connection.remote.is_ipv4() {
-        Encap::Ipv4
-    } else {
-        Encap::Ipv6
-    };
-    connection.pmtu.min_ip_mtu(encap)
+    connection.pmtu.min_ip_mtu(encap_towards(connection.remote))
 }
