@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask demo`, `test`, `lint`, `bench`, `setup`.
+//! The project's chores: `cargo xtask demo`, `test`, `lint`, `spec`, `bench`, `setup`.
 //!
 //! Each command brings what it needs: a fresh Debian or Ubuntu with Rust, the C linker that Rust needs, and root or sudo
 //! is enough.
@@ -10,6 +10,7 @@ mod privilege;
 mod purity;
 mod run;
 mod sources;
+mod spec;
 mod steps;
 mod summary;
 
@@ -56,6 +57,12 @@ enum Chore {
     },
     /// Formatting and lints, as the tests check them
     Lint,
+    /// Which sections of the protocol no code cites, and which no test
+    Spec {
+        /// The programming interface too
+        #[arg(long)]
+        api: bool,
+    },
     /// Speed beside a bare `AF_XDP` loop in the same run (needs root or sudo)
     Bench {
         /// Handed on to the benchmark; `-- --help` lists them
@@ -105,6 +112,7 @@ fn main() -> ExitCode {
             },
             false,
         ),
+        Chore::Spec { api } => specification(api),
         Chore::Setup { purpose } => {
             let purpose = match purpose {
                 SetupFor::Build => Purpose::Build,
@@ -152,6 +160,21 @@ fn lab_program(program: &LabProgram, arguments: &[String], no_setup: bool) -> Re
     command.args(arguments);
     let status = command.status().map_err(|e| format!("cargo did not start: {e}"))?;
     Ok(if status.success() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn specification(api: bool) -> Result<ExitCode, String> {
+    let notes = if api {
+        &citations::NOTES[..]
+    } else {
+        &citations::NOTES[..2]
+    };
+    let (report, lacking) = spec::report(&run::workspace(), notes)?;
+    print!("{report}");
+    Ok(if lacking == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -122,7 +122,7 @@ fn parse_host(version: &str) -> Option<&str> {
     version.lines().find_map(|line| line.strip_prefix("host: "))
 }
 
-fn workspace() -> PathBuf {
+pub(crate) fn workspace() -> PathBuf {
     // Where xtask was built is where it is run from: it is never installed.
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.ancestors().nth(2).unwrap_or(manifest).to_owned()

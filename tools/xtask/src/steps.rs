@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{citations, purity};
+use crate::{citations, purity, spec};
 
 /// One step of the test command.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +87,13 @@ pub(crate) const STEPS: &[Step] = &[
         needs: NOTHING,
         tier: Tier::Always,
         action: Action::Look(citations::check),
+    },
+    Step {
+        name: "spec",
+        what: "every section of the protocol has code and a test",
+        needs: NOTHING,
+        tier: Tier::Always,
+        action: Action::Look(spec::check),
     },
     Step {
         name: "clippy",
