@@ -70,6 +70,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    // wire-format.md §7.1 to §7.12
     #[test]
     fn transport_headers_survive(bth in bth(), seth in seth(), n in any::<[u16; 6]>(), w in any::<[u32; 2]>(), va in any::<u64>()) {
         let mut out = [0xff; Bth::LEN];
@@ -98,6 +99,7 @@ proptest! {
         survives!(Eeth { op: EndpointOp::new(byte), tx_timestamp: Tick(n[4]) }, Eeth);
     }
 
+    // wire-format.md §2.1 to §2.4, §5
     #[test]
     fn network_headers_survive(n in any::<[u16; 4]>(), b in any::<[u8; 8]>(), v4 in any::<[u32; 2]>(), v6 in any::<[u128; 2]>(), macs in any::<[[u8; 6]; 2]>()) {
         survives!(EthernetHeader { dst: macs[0], src: macs[1], ethertype: n[0] }, EthernetHeader);
@@ -137,6 +139,7 @@ proptest! {
     }
 }
 
+// wire-format.md §7.7
 #[test]
 fn the_reserved_path_verdict_reads_as_none() {
     let mut bytes = [0; Seth::LEN];
@@ -176,6 +179,7 @@ fn ignored_fields_are_shown_as_they_stand() {
     assert_eq!((ignored.vendor_info, ignored.tsr, ignored.reserved), (0x77, true, 2));
 }
 
+// wire-format.md §7.8, protocol.md §6.5
 #[test]
 fn counters_saturate_or_wrap_as_specified() {
     let mut bytes = [0; CcState::LEN];
@@ -193,6 +197,7 @@ fn counters_saturate_or_wrap_as_specified() {
     );
 }
 
+// wire-format.md §7.7, protocol.md §6.5
 #[test]
 fn a_sack_names_its_trigger_and_its_base() {
     let seth = Seth {

@@ -8,6 +8,7 @@ use mrc_wire::*;
 use proptest::prelude::*;
 use vectors::number;
 
+// protocol.md §4, §6.2
 #[test]
 fn distances_between_psns_agree_with_the_classification_vectors() {
     for case in vectors::file()["psn_classification"].as_array().unwrap() {
@@ -23,6 +24,7 @@ fn distances_between_psns_agree_with_the_classification_vectors() {
     }
 }
 
+// wire-format.md §7.8
 #[test]
 fn received_bytes_are_counted_in_units_of_256_and_wrap() {
     for case in vectors::file()["rcvd_bytes"].as_array().unwrap() {
@@ -32,6 +34,7 @@ fn received_bytes_are_counted_in_units_of_256_and_wrap() {
     assert_eq!(CcState::rcvd_bytes_of(u64::MAX), 0);
 }
 
+// protocol.md §4, §10.5; wire-format.md §7.3
 #[test]
 fn round_trip_times_come_from_wrapping_stamps() {
     for case in vectors::file()["rtt_from_timestamps"].as_array().unwrap() {
@@ -42,6 +45,7 @@ fn round_trip_times_come_from_wrapping_stamps() {
     assert_eq!(Tick::from_ns(8_388_607), Tick(0xffff));
 }
 
+// wire-format.md §4
 #[test]
 fn the_default_code_points_are_those_of_the_vectors() {
     let expected = &vectors::file()["constants"]["dscp"];
@@ -56,6 +60,7 @@ fn the_default_code_points_are_those_of_the_vectors() {
     );
 }
 
+// wire-format.md §4
 #[test]
 fn code_points_must_fit_and_differ() {
     let dscps = Dscps::default();
@@ -90,6 +95,7 @@ fn code_points_must_fit_and_differ() {
     );
 }
 
+// protocol.md §12; wire-format.md §4
 #[test]
 fn a_traffic_class_falls_back_to_what_is_configured() {
     let all = Dscps::default();
@@ -135,6 +141,7 @@ fn overheads_and_pmtus_are_those_of_the_specification() {
     assert_eq!(Pmtu::from_mtu(300, Encap::Ipv6), None);
 }
 
+// wire-format.md §7.11
 #[test]
 fn port_sets_are_port_status_masks() {
     let port = |num| PortNum::new(num).unwrap();
@@ -160,6 +167,7 @@ fn port_sets_are_port_status_masks() {
     assert_eq!(port(1).index(), 0);
 }
 
+// wire-format.md §6
 #[test]
 fn opcodes_know_their_kind() {
     for opcode in Opcode::ALL {

@@ -7,6 +7,7 @@ mod vectors;
 use mrc_wire::*;
 use vectors::edit::*;
 
+// wire-format.md §2.1
 #[test]
 fn other_ethertypes_and_second_tags_are_not_mrc() {
     not_mrc(
@@ -27,6 +28,7 @@ fn other_ethertypes_and_second_tags_are_not_mrc() {
     }
 }
 
+// wire-format.md §2.2, §2.3
 #[test]
 fn ip_headers_that_are_not_ours_are_not_mrc() {
     not_mrc(&edited(V4, |b| b[ETH] = 0x65), NotMrc::IpVersion);
@@ -44,6 +46,7 @@ fn ip_headers_that_are_not_ours_are_not_mrc() {
     not_mrc(&edited(SRH, |b| b[ETH + 40 + 2] = 2), NotMrc::RoutingHeader);
 }
 
+// wire-format.md §2.2
 #[test]
 fn the_reserved_and_dont_fragment_bits_do_not_make_a_fragment() {
     for flags in [0x00, 0x80, 0xc0] {
@@ -75,6 +78,7 @@ fn bytes_behind_the_ip_packet_are_ignored() {
     }
 }
 
+// wire-format.md §5
 #[test]
 fn a_routing_header_of_any_length_is_skipped() {
     for ext_len in 0..=255u8 {
@@ -95,6 +99,7 @@ fn a_routing_header_of_any_length_is_skipped() {
     }
 }
 
+// wire-format.md §1, §5
 #[test]
 fn a_tunnelled_packet_and_its_inner_packet_alone_are_the_same() {
     for (name, tunnel) in [(USID, 40), (SRH, 64)] {
@@ -129,6 +134,7 @@ fn a_tunnel_gives_its_dscp_and_merges_its_congestion_mark() {
     }
 }
 
+// wire-format.md §2.4
 #[test]
 fn only_configured_udp_ports_are_ours() {
     not_mrc(&edited(V6, |b| b[ETH + 40 + 3] ^= 1), NotMrc::UdpPort);
@@ -160,6 +166,7 @@ fn udp_payloads_below_sixteen_bytes_are_not_mrc() {
     dropped(&short(16), DropReason::Short);
 }
 
+// wire-format.md §6
 #[test]
 fn plain_roce_goes_to_the_kernel_and_unknown_mrc_opcodes_are_dropped() {
     for value in 0..=255u8 {
@@ -172,6 +179,7 @@ fn plain_roce_goes_to_the_kernel_and_unknown_mrc_opcodes_are_dropped() {
     }
 }
 
+// wire-format.md §7.1
 #[test]
 fn transport_versions_other_than_zero_are_dropped() {
     for tver in 1..16 {
@@ -312,6 +320,7 @@ fn a_psn_that_differs_from_its_copy_is_dropped() {
     }
 }
 
+// wire-format.md §8
 #[test]
 fn queue_pair_two_and_endpoint_operations_belong_together() {
     let dqp_low = ETH + 40 + 8 + 7;
@@ -323,6 +332,7 @@ fn queue_pair_two_and_endpoint_operations_belong_together() {
     }
 }
 
+// wire-format.md §7.6, §7.11
 #[test]
 fn reserved_endpoint_operations_and_unused_syndromes_are_dropped() {
     for op in [2, 3] {
@@ -340,6 +350,7 @@ fn reserved_endpoint_operations_and_unused_syndromes_are_dropped() {
     }
 }
 
+// wire-format.md §7.8
 #[test]
 fn a_sack_of_another_congestion_control_keeps_its_seth_and_loses_its_cc_state() {
     let bytes = resealed(edited("sack_two_holes_ecn", |b| b[ETH + 40 + 20 + 16] = 0x10));
@@ -350,6 +361,7 @@ fn a_sack_of_another_congestion_control_keeps_its_seth_and_loses_its_cc_state() 
     assert_eq!(seth.sack_bitmap, 0x76);
 }
 
+// wire-format.md §7.3
 #[test]
 fn the_timestamp_bit_means_nothing_on_packets_that_are_not_writes() {
     for name in [

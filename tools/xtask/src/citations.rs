@@ -155,14 +155,19 @@ fn citations_of(file: &Path, text: &str, originals: &HashMap<String, (&'static s
             let (Some(cited), false) = (cited, number.is_empty()) else {
                 continue;
             };
-            found.push(Citation {
-                file: file.to_owned(),
-                line: index + 1,
-                note: cited,
-                number,
-                test: in_tests,
-                explicit: before.trim_end_matches(['`', ' ']).ends_with(cited),
-            });
+            let explicit = before.trim_end_matches(['`', ' ']).ends_with(cited);
+            let from = before.strip_suffix(" to ").and(found.last());
+            let between = from.and_then(|from: &Citation| range(&from.number, &number));
+            for number in between.unwrap_or_default().into_iter().chain([number]) {
+                found.push(Citation {
+                    file: file.to_owned(),
+                    line: index + 1,
+                    note: cited,
+                    number,
+                    test: in_tests,
+                    explicit,
+                });
+            }
         }
     }
     found
@@ -178,6 +183,13 @@ fn last_name(before: &str) -> Option<&'static str> {
         .chain([ORIGINAL])
         .find(|name| *name == last.1)
         .or(Some(ORIGINAL))
+}
+
+/// The sections between two of one chapter, as in `§7.2 to §7.6`.
+fn range(from: &str, to: &str) -> Option<Vec<String>> {
+    let ((chapter, from), (last, to)) = (from.rsplit_once('.')?, to.rsplit_once('.')?);
+    let (from, to): (u32, u32) = (from.parse().ok()?, to.parse().ok()?);
+    (chapter == last).then(|| (from + 1..to).map(|number| format!("{chapter}.{number}")).collect())
 }
 
 fn number_at(text: &str) -> String {
@@ -226,6 +238,13 @@ mod tests {
         let found = cited("src/a.rs", "// §1\n//! protocol.md §5.6\n// §5.7, then (§8.2 (2))\n");
         let numbers: Vec<_> = found.iter().map(|(_, number, _)| number.as_str()).collect();
         assert_eq!(numbers, ["5.6", "5.7", "8.2"]);
+    }
+
+    #[test]
+    fn a_range_cites_what_lies_between() {
+        let found = cited("src/a.rs", "// wire-format.md §7.2 to §7.5, §8");
+        let numbers: Vec<_> = found.iter().map(|(_, number, _)| number.as_str()).collect();
+        assert_eq!(numbers, ["7.2", "7.3", "7.4", "7.5", "8"]);
     }
 
     #[test]

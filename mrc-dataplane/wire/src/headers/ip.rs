@@ -1,4 +1,4 @@
-//! IPv4, IPv6, segment routing header and UDP (wire-format.md §2, §5).
+//! IPv4, IPv6, segment routing header and UDP (wire-format.md §2.2 to §2.4, §5).
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
