@@ -18,6 +18,7 @@ pub mod harness;
 pub mod host;
 pub mod memory;
 pub mod oracle;
+pub mod plot;
 pub mod queue;
 pub mod rng;
 pub mod sabotage;

@@ -1,0 +1,311 @@
+//! Draws curves over time as vector graphics.
+//!
+//! ```
+//! use mrc_sim::plot::{Axis, Curve, Plot};
+//! let plot = Plot::new("Throughput per plane", Axis::new("time", "ms"), Axis::new("goodput", "Gb/s"))
+//!     .curve(Curve::new("plane 1", vec![(0.0, 0.0), (1.0, 9.7), (2.0, 9.8)]))
+//!     .mark(1.5, "plane 2 dies");
+//! assert!(plot.svg().expect("a plot of finite numbers").starts_with("<svg"));
+//! ```
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use thiserror::Error;
+
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 420;
+/// Colours that people with any kind of colour vision, and printers without colour, tell apart.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+    RGBColor(150, 110, 20),
+];
+const GRID: RGBColor = RGBColor(225, 225, 225);
+const MARK: RGBColor = RGBColor(120, 120, 120);
+
+/// Why a plot cannot be drawn.
+#[derive(Debug, Error)]
+pub enum PlotError {
+    /// Not one point is finite.
+    #[error("\"{title}\" has no finite point to plot")]
+    Empty {
+        /// Of the plot.
+        title: String,
+    },
+    /// The drawing library refused.
+    #[error("\"{title}\" cannot be drawn: {reason}")]
+    Draw {
+        /// Of the plot.
+        title: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// What an axis shows.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    name: String,
+    unit: String,
+}
+
+impl Axis {
+    /// An axis; an empty unit for plain numbers.
+    pub fn new(name: &str, unit: &str) -> Axis {
+        Axis {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+        }
+    }
+
+    fn label(&self) -> String {
+        if self.unit.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{} ({})", self.name, self.unit)
+        }
+    }
+}
+
+/// One line.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    name: String,
+    points: Vec<(f64, f64)>,
+    dashed: bool,
+}
+
+impl Curve {
+    /// A curve through these points, which are in the order of x.
+    pub fn new(name: &str, points: Vec<(f64, f64)>) -> Curve {
+        Curve {
+            name: name.to_owned(),
+            points,
+            dashed: false,
+        }
+    }
+
+    /// Something to compare with, such as a capacity.
+    #[must_use]
+    pub fn dashed(mut self) -> Curve {
+        self.dashed = true;
+        self
+    }
+}
+
+/// Curves in one pair of axes, which begin at zero.
+#[derive(Debug, Clone)]
+pub struct Plot {
+    title: String,
+    x: Axis,
+    y: Axis,
+    curves: Vec<Curve>,
+    marks: Vec<(f64, String)>,
+}
+
+impl Plot {
+    /// An empty plot.
+    pub fn new(title: &str, x: Axis, y: Axis) -> Plot {
+        Plot {
+            title: title.to_owned(),
+            x,
+            y,
+            curves: Vec::new(),
+            marks: Vec::new(),
+        }
+    }
+
+    /// Adds a curve.
+    #[must_use]
+    pub fn curve(mut self, curve: Curve) -> Plot {
+        self.curves.push(curve);
+        self
+    }
+
+    /// Adds a vertical line where something happened.
+    #[must_use]
+    pub fn mark(mut self, x: f64, what: &str) -> Plot {
+        self.marks.push((x, what.to_owned()));
+        self
+    }
+
+    /// The picture.
+    pub fn svg(&self) -> Result<String, PlotError> {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
+            self.draw(&area)?;
+        }
+        Ok(text)
+    }
+
+    /// Largest x and y, over what is finite.
+    fn extent(&self) -> Option<(f64, f64)> {
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        let finite = points.filter(|(x, y)| x.is_finite() && y.is_finite());
+        finite.fold(None, |most, &(x, y)| {
+            let (most_x, most_y): (f64, f64) = most.unwrap_or((x, y));
+            Some((most_x.max(x), most_y.max(y)))
+        })
+    }
+
+    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
+        let Some((most_x, most_y)) = self.extent() else {
+            return Err(PlotError::Empty {
+                title: self.title.clone(),
+            });
+        };
+        let (most_x, most_y) = (
+            if most_x > 0.0 { most_x } else { 1.0 },
+            if most_y > 0.0 { most_y } else { 1.0 },
+        );
+        self.draw_within(area, most_x, most_y * 1.15)
+            .map_err(|error| PlotError::Draw {
+                title: self.title.clone(),
+                reason: error.to_string(),
+            })
+    }
+
+    fn draw_within<'a>(
+        &self,
+        area: &DrawingArea<SVGBackend<'a>, Shift>,
+        most_x: f64,
+        most_y: f64,
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+        area.fill(&WHITE)?;
+        let font = ("sans-serif", 14).into_font();
+        let mut chart = ChartBuilder::on(area)
+            .caption(&self.title, ("sans-serif", 18))
+            .margin(12)
+            .margin_right(24)
+            .x_label_area_size(42)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..most_x, 0.0..most_y)?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .x_desc(self.x.label())
+            .y_desc(self.y.label())
+            .axis_desc_style(font.clone())
+            .label_style(("sans-serif", 12))
+            .x_label_formatter(&|x| number(*x, most_x))
+            .y_label_formatter(&|y| number(*y, most_y))
+            .draw()?;
+        for (row, (x, what)) in self.marks.iter().enumerate() {
+            chart.draw_series(DashedLineSeries::new(
+                [(*x, 0.0), (*x, most_y)],
+                3,
+                4,
+                MARK.stroke_width(1),
+            ))?;
+            // A text stands on the side where there is room for it, below the one before.
+            let (side, gap) = if *x > most_x * 0.6 {
+                (HPos::Right, -4)
+            } else {
+                (HPos::Left, 4)
+            };
+            let style = ("sans-serif", 12)
+                .into_font()
+                .color(&MARK)
+                .pos(Pos::new(side, VPos::Top));
+            let text = Text::new(what.clone(), (gap, 4 + 15 * (row % 3) as i32), style);
+            chart.draw_series([EmptyElement::at((*x, most_y)) + text])?;
+        }
+        for (index, curve) in self.curves.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let finite = curve
+                .points
+                .iter()
+                .copied()
+                .filter(|(x, y)| x.is_finite() && y.is_finite());
+            let drawn = if curve.dashed {
+                chart.draw_series(DashedLineSeries::new(finite, 8, 6, colour.stroke_width(1)))?
+            } else {
+                chart.draw_series(LineSeries::new(finite, colour.stroke_width(2)))?
+            };
+            drawn
+                .label(&curve.name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        }
+        if self.curves.len() > 1 {
+            chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::LowerRight)
+                .background_style(WHITE.mix(0.85))
+                .border_style(GRID)
+                .label_font(("sans-serif", 12))
+                .draw()?;
+        }
+        area.present()
+    }
+}
+
+/// A number on an axis that ends at `most`, with the digits that tell two labels apart.
+fn number(value: f64, most: f64) -> String {
+    let digits = match most {
+        most if most >= 20.0 => 0,
+        most if most >= 2.0 => 1,
+        most if most >= 0.2 => 2,
+        _ => 4,
+    };
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot() -> Plot {
+        Plot::new("Round trips", Axis::new("time", "ms"), Axis::new("round trip", "us"))
+    }
+
+    #[test]
+    fn a_plot_carries_its_title_axes_units_curves_and_marks() {
+        let svg = plot()
+            .curve(Curve::new("smoothed", vec![(0.0, 10.0), (4.0, 30.0)]))
+            .curve(Curve::new("base", vec![(0.0, 9.0), (4.0, 9.0)]).dashed())
+            .mark(2.0, "link down")
+            .svg()
+            .expect("finite points");
+        for text in [
+            "Round trips",
+            "time (ms)",
+            "round trip (us)",
+            "smoothed",
+            "base",
+            "link down",
+        ] {
+            assert!(svg.contains(text), "no {text:?} in the picture");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_left_out_and_alone_make_no_plot() {
+        let nothing = plot().curve(Curve::new("c", vec![(0.0, f64::NAN), (f64::INFINITY, 1.0)]));
+        let error = nothing.svg().expect_err("no finite point").to_string();
+        assert_eq!(error, "\"Round trips\" has no finite point to plot");
+        assert!(plot().svg().is_err(), "no curve at all");
+        let some = plot().curve(Curve::new("c", vec![(0.0, f64::NAN), (1.0, 1.0), (2.0, 2.0)]));
+        assert!(!some.svg().expect("two finite points").contains("NaN"));
+    }
+
+    #[test]
+    fn a_curve_of_zeros_has_axes_too() {
+        let svg = plot().curve(Curve::new("c", vec![(0.0, 0.0), (0.0, 0.0)])).svg();
+        assert!(svg.expect("zeros are finite").contains("time (ms)"));
+    }
+
+    #[test]
+    fn labels_have_the_digits_that_they_need() {
+        assert_eq!(number(12.34, 100.0), "12");
+        assert_eq!(number(1.25, 5.0), "1.2");
+        assert_eq!(number(0.0125, 0.05), "0.0125");
+    }
+}
