@@ -4,6 +4,7 @@ use crate::ensure;
 use crate::oracle::completion::{receive_wr_id, send_wr_id};
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::sabotage::Verdict;
+use crate::tap::{self, Seen};
 use crate::trace;
 use crate::world::World;
 use mrc_protocol::{Completion, Instant, QpEvent, QpState, Queue, SendRequest, Status};
@@ -22,6 +23,8 @@ impl World {
 
     fn take_completions(&mut self, index: usize, slot: usize) -> Checked {
         while let Some(completion) = self.hosts[index].qps[slot].qp.poll_completion() {
+            let seen = Seen::Completion(&completion);
+            tap::show(&mut self.tap, &self.hosts[index].qps[slot], self.now_ns, &seen);
             match self.saboteur.completion(&completion) {
                 Verdict::Keep => self.take_completion(index, slot, &completion)?,
                 Verdict::Swallow => {}
@@ -113,6 +116,7 @@ impl World {
             posted.map_err(|error| Breach(Oracle::State, format!("{name}: receive refused: {error}")))?;
             place.work.receives.push_back(wr_id);
             place.work.receives_posted += 1;
+            tap::show(&mut self.tap, place, self.now_ns, &Seen::Receive(wr_id));
             if place.qp.state() == QpState::Err {
                 return Ok(()); // It is flushed at once; the next ones later, so that this comes to an end.
             }

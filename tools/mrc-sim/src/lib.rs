@@ -24,6 +24,7 @@ pub mod rng;
 pub mod sabotage;
 pub mod scenario;
 mod tally;
+pub mod tap;
 pub mod trace;
 mod turn;
 pub mod world;

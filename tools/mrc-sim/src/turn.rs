@@ -8,6 +8,7 @@ use crate::oracle::path::{Exits, judge_path};
 use crate::oracle::responder::Handled;
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::sabotage::Verdict;
+use crate::tap::{self, Seen};
 use crate::trace;
 use crate::world::World;
 use mrc_protocol::{Cx, Instant, NoMemory, QpState, Transmit};
@@ -64,7 +65,9 @@ impl World {
         }
         self.scratch = scratch;
         for slot in touched {
-            self.hosts[index].qps[slot].qp.end_of_batch(Instant(self.now_ns));
+            let slot = &mut self.hosts[index].qps[slot];
+            slot.qp.end_of_batch(Instant(self.now_ns));
+            tap::show(&mut self.tap, slot, self.now_ns, &Seen::EndOfBatch);
         }
         Ok(batch.len())
     }
@@ -102,6 +105,7 @@ impl World {
         };
         let disposition = qp.handle_packet(&mut cx, packet, port);
         memory.take_accesses(&mut self.accesses);
+        let (state, receives) = (qp.state(), work.receives.len());
         let (connection, side) = (*connection, *side);
         trace!(
             self.trace,
@@ -112,15 +116,22 @@ impl World {
             packet.bth.psn.get(),
             frame.plane
         );
+        let seen = Seen::Packet {
+            packet,
+            disposition,
+            accesses: &self.accesses,
+            memory,
+        };
+        tap::show(&mut self.tap, &qps[slot], self.now_ns, &seen);
         let sending = before == QpState::Rts;
         match &packet.headers {
             Headers::Write { .. } => {
                 let handled = Handled {
                     disposition,
                     before,
-                    after: qp.state(),
+                    after: state,
                     accesses: &self.accesses,
-                    receives: work.receives.len(),
+                    receives,
                 };
                 let flow = &mut self.flows[connection][1 - side];
                 flow.judge_arrival(packet, &handled)?;
@@ -172,6 +183,7 @@ impl World {
                     stall: *stall,
                 };
                 slot.qp.handle_timeout(&mut cx);
+                tap::show(&mut self.tap, slot, now.as_ns(), &Seen::Timeout);
                 let next = slot.qp.next_timeout();
                 ensure!(
                     next.is_none_or(|at| at > now),
@@ -230,7 +242,6 @@ impl World {
             qp,
             qpcc,
             peer,
-            work,
             ..
         } = &mut qps[slot];
         let cc_room = qpccs[*qpcc].room();
@@ -241,6 +252,8 @@ impl World {
             stall: *stall,
         };
         let Some(mut transmit) = qp.poll_transmit(&mut cx, room) else {
+            let answers_wait = qp.has_answers();
+            tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Silent { answers_wait });
             return Ok(false);
         };
         let (cwnd, inflight) = (qpccs[*qpcc].cwnd_bytes(), qpccs[*qpcc].inflight_bytes());
@@ -265,12 +278,15 @@ impl World {
         if self.saboteur.transmit(&mut transmit, before) == Verdict::Swallow {
             return Ok(true);
         }
+        let state = qp.state();
+        tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Transmit(&transmit));
+        let qp = &qps[slot].qp;
+        let work = &qps[slot].work;
         let name = format!("c{connection}.{side}");
         if self.trace.is_on() {
             let line = describe(&flows[side].name, &transmit, self.sent);
             self.trace.line(self.now_ns, format_args!("h{index} {line}"));
         }
-        let state = qp.state();
         let is_nak = matches!(&transmit.headers, Headers::Ack(aeth) if aeth.syndrome > 0x1f);
         ensure!(
             matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && is_nak),

@@ -12,6 +12,7 @@ use crate::queue::EventQueue;
 use crate::rng::Rng;
 use crate::sabotage::{Sabotage, Saboteur};
 use crate::scenario::{Happening, Scenario};
+use crate::tap::{self, Seen, Tap};
 use crate::trace;
 use crate::trace::Trace;
 use mrc_protocol::{Instant, QpState, Stall};
@@ -53,6 +54,7 @@ pub struct World {
     pub(crate) idle_turns: u32,
     pub(crate) scratch: Vec<u8>,
     pub(crate) accesses: Vec<crate::memory::Access>,
+    pub(crate) tap: Option<Tap>,
 }
 
 /// What a run that broke no promise has to tell.
@@ -126,8 +128,16 @@ impl World {
             idle_turns: 0,
             scratch: Vec::new(),
             accesses: Vec::new(),
+            tap: None,
             scenario,
         })
+    }
+
+    /// Lets `tap` see what goes into and comes out of the queue pairs.
+    #[must_use]
+    pub fn tapped(mut self, tap: Tap) -> World {
+        self.tap = Some(tap);
+        self
     }
 
     /// Runs to the end.
@@ -293,6 +303,7 @@ impl World {
             let connected = slot.connect(plan, now);
             connected.map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
             slot.next_post_ns = self.now_ns;
+            tap::show(&mut self.tap, slot, self.now_ns, &Seen::Connected(plan));
             trace!(self.trace, self.now_ns, "c{connection}.{side} is ready");
         }
         self.ports_changed(host);
