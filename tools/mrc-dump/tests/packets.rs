@@ -105,6 +105,7 @@ fn hex_may_have_spaces_colons_and_line_breaks_and_come_in_several_arguments() {
         pairs.join("\n"),
         hex.to_uppercase(),
         format!(" {hex}\n"),
+        format!("0x{hex}"),
     ] {
         assert_eq!(run(&["decode", "--json", &spelled]).stdout, plain.stdout);
     }

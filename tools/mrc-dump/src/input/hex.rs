@@ -4,7 +4,14 @@ use super::{CapturedFrame, InputError};
 
 /// Could this be a frame? What is wrong with it in detail is said by [`frame`].
 pub(super) fn looks_like_hex(text: &str) -> bool {
+    let text = without_prefix(text);
     text.chars().all(|c| c.is_ascii_hexdigit() || is_separator(c)) && text.chars().any(|c| c.is_ascii_hexdigit())
+}
+
+/// Digits may be written as a number in C is.
+fn without_prefix(text: &str) -> &str {
+    let text = text.trim_start();
+    text.strip_prefix("0x").or(text.strip_prefix("0X")).unwrap_or(text)
 }
 
 /// One frame per line; empty lines are skipped.
@@ -28,7 +35,7 @@ pub(super) fn each_line<E: From<InputError>>(
 pub(super) fn frame(name: &str, text: &str, number: u64) -> Result<CapturedFrame, InputError> {
     let name = || name.to_owned();
     let mut digits = Vec::new();
-    for c in text.chars().filter(|c| !is_separator(*c)) {
+    for c in without_prefix(text).chars().filter(|c| !is_separator(*c)) {
         let digit = c
             .to_digit(16)
             .ok_or_else(|| InputError::NotHex { name: name(), found: c })?;
