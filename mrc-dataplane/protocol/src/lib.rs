@@ -41,6 +41,6 @@ pub use qpcc::Qpcc;
 pub use stats::QpStats;
 pub use time::{Instant, Stall, ack_timeout_ns};
 pub use work::{
-    AccessError, Completion, CreateError, Cx, Disposition, Drop, Fragment, Memory, NoMemory, PostError, QpEvent, Queue,
-    SendRequest, StateError, Status, Transmit,
+    AccessError, Completion, CreateError, Cx, Disposition, DropReason, Fragment, Memory, NoMemory, PostError, QpEvent,
+    Queue, SendRequest, StateError, Status, Transmit,
 };

@@ -25,6 +25,8 @@ pub struct QpStats {
     pub packets_withdrawn: u64,
     /// Reliability probes sent.
     pub probes_sent: u64,
+    /// Of these, tail probes: packets were in flight and no SACK came (protocol.md §5.7).
+    pub tail_probes_sent: u64,
     /// SACKs received and used.
     pub sacks_received: u64,
     /// NACKs received and used.

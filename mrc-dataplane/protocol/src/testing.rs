@@ -349,6 +349,21 @@ impl End {
         self.advance(due.since(self.now));
     }
 
+    /// Until a packet in flight times out; tail probes become due before (protocol.md §5.7).
+    pub(crate) fn wait_for_loss(&mut self) {
+        let before = self.qp.stats().timeouts;
+        while self.qp.stats().timeouts == before {
+            self.wait_for_timeout();
+        }
+    }
+
+    /// What goes out, without probes and answers.
+    pub(crate) fn poll_writes(&mut self) -> Vec<Wire> {
+        let mut wires = self.poll_all();
+        wires.retain(|wire| wire.sent.bth.opcode.is_write());
+        wires
+    }
+
     pub(crate) fn handle_ports(&mut self, local_up: PortSet, peer_up: PortSet) {
         self.cx(|qp, cx| qp.handle_ports(cx, local_up, peer_up));
     }

@@ -180,13 +180,13 @@ pub enum Disposition {
     /// Processed, duplicates included.
     Accepted,
     /// No effect.
-    Dropped(Drop),
+    Dropped(DropReason),
 }
 
 /// Why a packet that parsed had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Drop {
+pub enum DropReason {
     /// The queue pair is in a state that does not take this packet (protocol.md §2.2).
     State,
     /// `P_Key` mismatch.
@@ -207,7 +207,7 @@ pub enum Drop {
     RateLimited,
 }
 
-impl Drop {
+impl DropReason {
     /// How many reasons there are: the size of a table indexed by `reason as usize`.
     pub const COUNT: usize = Self::RateLimited as usize + 1;
 }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mrc_protocol::Drop;
 use mrc_wire::{DropReason, NotMrc, PortNum};
 
 /// A number that one thread counts up and everybody may read.
@@ -62,7 +61,7 @@ impl EngineDrop {
     ];
 }
 
-const PROTOCOL_CODES: [&str; Drop::COUNT] = [
+const PROTOCOL_CODES: [&str; mrc_protocol::DropReason::COUNT] = [
     "state",
     "p_key",
     "not_for_qp",
@@ -96,8 +95,8 @@ pub(crate) struct PortCells {
 pub(crate) struct Cells {
     pub(crate) ports: Vec<PortCells>,
     pub(crate) not_mrc: [Counter; NotMrc::COUNT],
-    pub(crate) malformed: [Counter; DropReason::COUNT],
-    pub(crate) protocol: [Counter; Drop::COUNT],
+    pub(crate) malformed: [Counter; mrc_protocol::DropReason::COUNT],
+    pub(crate) protocol: [Counter; mrc_protocol::DropReason::COUNT],
     pub(crate) engine: [Counter; EngineDrop::COUNT],
     pub(crate) completions: Counter,
     pub(crate) completion_errors: Counter,

@@ -14,7 +14,9 @@ use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
 use crate::stats::QpStats;
 use crate::time::{Instant, Stall, earlier};
-use crate::work::{Completion, CreateError, Cx, Disposition, Drop, PostError, QpEvent, SendRequest, Status, Transmit};
+use crate::work::{
+    Completion, CreateError, Cx, Disposition, DropReason, PostError, QpEvent, SendRequest, Status, Transmit,
+};
 
 pub use self::state::QpState;
 use self::state::Trigger;
@@ -229,11 +231,11 @@ impl Qp {
         } else {
             permits.responses && !self.lingering
         }) {
-            return Disposition::Dropped(Drop::State);
+            return Disposition::Dropped(DropReason::State);
         }
         // wire-format.md §7.1
         if (packet.bth.p_key ^ self.conn.p_key) & 0x7fff != 0 {
-            return Disposition::Dropped(Drop::PKey);
+            return Disposition::Dropped(DropReason::PKey);
         }
         self.paths.heard(port, self.now);
         if request {
@@ -269,14 +271,14 @@ impl Qp {
         let psn = packet.bth.psn;
         let result = match &packet.headers {
             // wire-format.md §8: the copies agree.
-            Headers::Sack(seth, _) if seth.cack_psn != psn => Err(Drop::Implausible),
-            Headers::Nack(neth) if neth.nack_psn != psn => Err(Drop::Implausible),
+            Headers::Sack(seth, _) if seth.cack_psn != psn => Err(DropReason::Implausible),
+            Headers::Nack(neth) if neth.nack_psn != psn => Err(DropReason::Implausible),
             Headers::Sack(seth, state) => requestor
                 .on_sack(packet.bth.rtx, seth, state.as_ref(), &mut env)
                 .map(|()| None),
             Headers::Nack(neth) => requestor.on_nack(neth, &mut env),
             Headers::Ack(aeth) => requestor.on_ack(psn, *aeth, &mut env),
-            _ => Err(Drop::NotForQp),
+            _ => Err(DropReason::NotForQp),
         };
         match result {
             Ok(None) => Disposition::Accepted,

@@ -2,7 +2,7 @@
 
 use mrc_wire::{CcState, Psn, Seth};
 
-use super::table::{Record, Table};
+use super::table::Table;
 use super::{Env, Requestor};
 use crate::path::{EvIndex, Happening, Reason};
 use crate::time::Instant;
@@ -163,7 +163,7 @@ impl Requestor {
         }
         env.cc.on_inferred_loss(env.now, bytes);
         if reason != Reason::Timeout {
-            self.blame(&record, reason, env);
+            self.blame(record.ev, record.sent, reason, env);
         }
     }
 
@@ -172,14 +172,14 @@ impl Requestor {
     /// in it, and a dead path would never be found out.
     ///
     /// Of a timeout it gets it when the packet is sent again: what is acknowledged before was only late.
-    pub(super) fn blame(&self, record: &Record, reason: Reason, env: &mut Env<'_>) {
+    pub(super) fn blame(&self, ev: EvIndex, sent: Instant, reason: Reason, env: &mut Env<'_>) {
         let stalled = env.stall.is_some_and(|stall| {
-            let away_ns = stall.to.since(stall.from.max(record.sent));
-            2 * away_ns >= env.now.since(record.sent)
+            let away_ns = stall.to.since(stall.from.max(sent));
+            2 * away_ns >= env.now.since(sent)
         });
-        if !stalled && !env.paths.was_down_since(record.ev, record.sent) {
+        if !stalled && !env.paths.was_down_since(ev, sent) {
             let rtt_ns = self.rtt.srtt_ns(env.cc);
-            env.paths.handle(record.ev, Happening::Loss, reason, env.now, rtt_ns);
+            env.paths.handle(ev, Happening::Loss, reason, env.now, rtt_ns);
         }
     }
 }

@@ -9,6 +9,7 @@ mod queue;
 mod sack;
 mod segment;
 mod table;
+mod tail;
 mod timeout;
 
 use alloc::collections::VecDeque;
@@ -21,6 +22,7 @@ use self::loss::Lane;
 use self::probe::Probes;
 use self::queue::SendQueue;
 use self::table::{State, Table};
+use self::tail::Tail;
 use self::timeout::Waits;
 use crate::attr::{QpCreate, RetryAttr, Tuning};
 use crate::path::{EvIndex, PathSet};
@@ -103,6 +105,7 @@ pub(crate) struct Requestor {
     /// Send time of the newest copy that was acknowledged (rule B).
     newest_acked: Option<Instant>,
     probes: Probes,
+    tail: Tail,
     /// The retry counter R, and when it last grew.
     retries: u32,
     retried_at: Option<Instant>,
@@ -133,6 +136,7 @@ impl Requestor {
             reo: Reordering::new(create.tuning.reo_min_ns),
             newest_acked: None,
             probes: Probes::default(),
+            tail: Tail::default(),
             retries: 0,
             retried_at: None,
             waits: Waits::default(),
@@ -191,6 +195,7 @@ impl Requestor {
         self.marks.clear();
         self.newest_acked = None;
         self.probes.clear();
+        self.tail = Tail::default();
         self.waits = Waits::default();
     }
 

@@ -7,13 +7,13 @@ use super::{Env, Failure, Requestor};
 use crate::cc::RttSample;
 use crate::path::{Happening, Reason};
 use crate::time::US;
-use crate::work::{Drop, Status};
+use crate::work::{DropReason, Status};
 
 impl Requestor {
-    pub(crate) fn on_nack(&mut self, neth: &Neth, env: &mut Env<'_>) -> Result<Option<Failure>, Drop> {
+    pub(crate) fn on_nack(&mut self, neth: &Neth, env: &mut Env<'_>) -> Result<Option<Failure>, DropReason> {
         let psn = neth.nack_psn;
         if !self.is_outstanding(psn) || self.table.record(psn).state != State::InFlight {
-            return Err(Drop::NotOutstanding);
+            return Err(DropReason::NotOutstanding);
         }
         env.stats.nacks_received += 1;
         let record = *self.table.record(psn);

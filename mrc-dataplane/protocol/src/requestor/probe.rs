@@ -10,6 +10,8 @@ pub(super) enum Purpose {
     Check,
     /// Where is the Transport ACK?
     TransportAck,
+    /// Why is it so quiet? (protocol.md §5.7)
+    Tail,
     /// How long is the way without queues (protocol.md §10.5)? Of the control class.
     BaseRtt,
 }

@@ -8,7 +8,7 @@ use super::{Env, Requestor};
 use crate::cc::{AckSample, Penalty, RttSample};
 use crate::path::{EvIndex, Happening, Reason};
 use crate::time::{Instant, MS};
-use crate::work::Drop;
+use crate::work::DropReason;
 
 /// What one SACK or Transport ACK acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl Requestor {
         seth: &Seth,
         state: Option<&CcState>,
         env: &mut Env<'_>,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropReason> {
         self.check_plausible(seth)?;
         env.stats.sacks_received += 1;
         let echo = Echo {
@@ -102,13 +102,14 @@ impl Requestor {
         if let Some(probe) = probe.filter(|_| !overtook) {
             self.detect_unseen(probe.sent, seth, state, env);
         }
+        self.tail.heard(env.now);
         self.waits.detection = true;
         self.review(env);
         Ok(())
     }
 
     /// Step 1, §14: nothing that was never sent.
-    fn check_plausible(&self, seth: &Seth) -> Result<(), Drop> {
+    fn check_plausible(&self, seth: &Seth) -> Result<(), DropReason> {
         let max = self.max_psn_sent();
         let beyond = |psn: Psn| psn.diff(max) > 0;
         let highest_bit = 63_u32.checked_sub(seth.sack_bitmap.leading_zeros());
@@ -116,7 +117,7 @@ impl Requestor {
             || highest_bit.is_some_and(|bit| beyond(seth.bitmap_base().add(bit)))
             || seth.trigger_psn().is_some_and(beyond)
         {
-            return Err(Drop::Implausible);
+            return Err(DropReason::Implausible);
         }
         Ok(())
     }

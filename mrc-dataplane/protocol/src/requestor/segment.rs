@@ -32,7 +32,7 @@ impl Requestor {
             return None;
         }
         if self.table.record_mut(psn).take_suspect() {
-            self.blame(&record, Reason::Timeout, env);
+            self.blame(record.ev, record.sent, Reason::Timeout, env);
         }
         // §5.6: a fresh EV.
         let ev = self
@@ -40,6 +40,7 @@ impl Requestor {
             .or_else(|| self.guarded(env, ports))?;
         let class = backoff_class(u32::from(record.timeouts), self.limits.retry.linear_cnt);
         self.table.depart(psn, ev, class as usize, env.now);
+        self.tail.sent(ev, env.now);
         if record.timeouts > 0 {
             self.waits.caution = self.waits.caution.map(|packets| packets.saturating_sub(1));
         }
@@ -63,6 +64,7 @@ impl Requestor {
         self.next_psn = psn.next();
         self.table.admit(psn, place, env.now);
         self.table.depart(psn, ev, 0, env.now);
+        self.tail.sent(ev, env.now);
         env.stats.payload_bytes_sent += u64::from(segment.len);
         let ask = segment.opcode.is_last() || self.must_stop(self.next_psn);
         Some(self.emit(psn, ev, false, ask, env))
@@ -74,7 +76,7 @@ impl Requestor {
     }
 
     /// Rule 5.
-    fn choose(&mut self, env: &mut Env<'_>, ports: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
+    pub(super) fn choose(&mut self, env: &mut Env<'_>, ports: PortSet, avoid: Option<EvIndex>) -> Option<EvIndex> {
         match env.paths.select(ports, avoid, env.now, self.rtt.srtt_ns(env.cc)) {
             Choice::Path(ev) => {
                 self.waits.floor = None;
@@ -174,7 +176,7 @@ impl Requestor {
     /// A reliability probe that is due (protocol.md §9.1): not limited by window or MPR, and not in flight.
     pub(crate) fn poll_probe(&mut self, env: &mut Env<'_>, room: PortSet) -> Option<Transmit> {
         let wants_base = env.cc.wants_base_probe();
-        if !(self.waits.probe || wants_base || env.paths.has_checks()) || self.probes.is_full() {
+        if !(self.waits.probe || self.tail.wanted || wants_base || env.paths.has_checks()) || self.probes.is_full() {
             return None;
         }
         let (ev, purpose) = if self.waits.probe
@@ -182,6 +184,12 @@ impl Requestor {
         {
             self.waits.probe = false;
             (ev, Purpose::TransportAck)
+        } else if self.tail.wanted
+            && let Some(ev) = self.choose_for_tail(env, room)
+        {
+            self.tail.wanted = false;
+            env.stats.tail_probes_sent += 1;
+            (ev, Purpose::Tail)
         } else if wants_base && let Some(ev) = self.choose(env, room, None) {
             env.cc.on_base_probe_sent();
             (ev, Purpose::BaseRtt)

@@ -76,17 +76,20 @@ impl Requestor {
             self.table.lose(psn);
         }
         while let Some(probe) = self.probes.take_lost(env.now) {
-            if probe.purpose == Purpose::Check {
-                env.paths.handle(
+            match probe.purpose {
+                Purpose::Check => env.paths.handle(
                     probe.ev,
                     Happening::ProbeLost,
                     Reason::Lost,
                     env.now,
                     self.rtt.srtt_ns(env.cc),
-                );
+                ),
+                Purpose::Tail => self.lost_tail_probe(&probe, env),
+                Purpose::TransportAck | Purpose::BaseRtt => {}
             }
         }
         env.paths.handle_check_timeout(env.now);
+        self.handle_tail(env.now);
         failed |= self.handle_ack_wait(env);
         failed |= self.handle_blocked(env.now);
         if self.waits.guard.is_some_and(|at| at <= env.now) {
@@ -110,6 +113,7 @@ impl Requestor {
             self.next_mark(),
             self.table.next_delayed(self.unack_psn, now).map(|(at, _)| at),
             self.probes.next_due(),
+            self.next_tail_probe(),
             paths.next_check(),
             self.waits.ack.map(|wait| wait.due),
             self.waits.blocked.map(|blocked| blocked.due),

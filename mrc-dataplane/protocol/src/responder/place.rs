@@ -5,13 +5,13 @@ use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Reth};
 use super::answers::{Base, Nack, Trigger};
 use super::stash::Immediate;
 use super::{Env, Responder};
-use crate::work::{Drop, QpEvent};
+use crate::work::{DropReason, QpEvent};
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Accepted,
-    Dropped(Drop),
+    Dropped(DropReason),
     /// A Transport NAK is due, and the queue pair must go to ERR.
     Refused(Refusal),
 }
@@ -70,7 +70,7 @@ impl Responder {
 
     pub(crate) fn on_write(&mut self, packet: &Packet<'_>, env: &mut Env<'_>) -> Outcome {
         let Headers::Write { reth, imm, .. } = &packet.headers else {
-            return Outcome::Dropped(Drop::NotForQp);
+            return Outcome::Dropped(DropReason::NotForQp);
         };
         let bth = &packet.bth;
         let psn = bth.psn;
@@ -90,7 +90,7 @@ impl Responder {
         }
         match class {
             // P10: the window is never shrunk, so nobody can have believed that this PSN was inside.
-            Class::OutOfWindow => return Outcome::Dropped(Drop::OutOfWindow),
+            Class::OutOfWindow => return Outcome::Dropped(DropReason::OutOfWindow),
             Class::DuplicateAbove | Class::DuplicateBelow => {
                 env.stats.duplicates_received += 1;
                 let below = class == Class::DuplicateBelow;
@@ -100,7 +100,7 @@ impl Responder {
                 return Outcome::Accepted;
             }
             // The application is gone, and so may be its memory.
-            Class::New if self.lingering => return Outcome::Dropped(Drop::State),
+            Class::New if self.lingering => return Outcome::Dropped(DropReason::State),
             Class::New => {}
         }
 
@@ -141,7 +141,7 @@ impl Responder {
     /// Step 1. No ICRC vouches for the packet: nothing changes but the answer.
     fn on_trimmed(&mut self, class: Class, trigger: Trigger, last_hop: bool, env: &mut Env<'_>) -> Outcome {
         if !self.limits.trim_nack {
-            return Outcome::Dropped(Drop::Trimmed);
+            return Outcome::Dropped(DropReason::Trimmed);
         }
         match class {
             Class::New if !self.lingering => {
@@ -180,10 +180,10 @@ impl Responder {
                     return Outcome::Accepted;
                 }
             }
-            _ => return Outcome::Dropped(Drop::Trimmed),
+            _ => return Outcome::Dropped(DropReason::Trimmed),
         }
         env.stats.answers_suppressed += 1;
-        Outcome::Dropped(Drop::RateLimited)
+        Outcome::Dropped(DropReason::RateLimited)
     }
 
     /// Steps 3 to 5: nothing is written before everything was checked.
@@ -270,7 +270,7 @@ impl Responder {
     /// protocol.md §9.1: answered at once; changes nothing.
     pub(crate) fn on_probe(&mut self, packet: &Packet<'_>, env: &mut Env<'_>) -> Outcome {
         let Headers::Probe(peth) = &packet.headers else {
-            return Outcome::Dropped(Drop::NotForQp);
+            return Outcome::Dropped(DropReason::NotForQp);
         };
         let trigger = Trigger {
             psn: self.cack_psn,
@@ -285,7 +285,7 @@ impl Responder {
             return Outcome::Accepted;
         }
         env.stats.answers_suppressed += 1;
-        Outcome::Dropped(Drop::RateLimited)
+        Outcome::Dropped(DropReason::RateLimited)
     }
 }
 

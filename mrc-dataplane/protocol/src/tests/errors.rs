@@ -9,7 +9,7 @@ use crate::path::EvState;
 use crate::qp::QpState;
 use crate::testing::*;
 use crate::time::{Instant, ack_timeout_ns};
-use crate::work::{Disposition, Drop, QpEvent, Queue, SendRequest, Status};
+use crate::work::{Disposition, DropReason, QpEvent, Queue, SendRequest, Status};
 
 fn nak_of(wires: &[Wire]) -> (u32, u8) {
     assert_eq!(wires.len(), 1, "the NAK and nothing else: {wires:?}");
@@ -193,12 +193,12 @@ fn naks_and_acks_about_nothing_are_ignored() {
         wire
     };
     for (wire, reason) in [
-        (ack(12, 0x1f), Drop::Implausible),
-        (ack(12, 0x61), Drop::NotOutstanding),
-        (ack(9, 0x61), Drop::NotOutstanding),
-        (ack(10, 0x60), Drop::Syndrome),
-        (ack(10, 0x20), Drop::Syndrome),
-        (ack(10, 0x80), Drop::Syndrome),
+        (ack(12, 0x1f), DropReason::Implausible),
+        (ack(12, 0x61), DropReason::NotOutstanding),
+        (ack(9, 0x61), DropReason::NotOutstanding),
+        (ack(10, 0x60), DropReason::Syndrome),
+        (ack(10, 0x20), DropReason::Syndrome),
+        (ack(10, 0x80), DropReason::Syndrome),
     ] {
         assert_eq!(a.receive(&wire), Disposition::Dropped(reason));
     }
@@ -247,7 +247,7 @@ fn refused_packet_is_answered_once_and_nothing_follows() {
         assert_eq!(outcomes(&b.completions()), [(Queue::Send, 5, Status::Flushed)]);
         assert_eq!(b.cc.inflight_packets(), 0);
         // Nothing more, whatever comes.
-        assert_eq!(b.receive(&sent[1]), Disposition::Dropped(Drop::State));
+        assert_eq!(b.receive(&sent[1]), Disposition::Dropped(DropReason::State));
         b.qp.end_of_batch(b.now);
         b.advance(1_000_000_000);
         assert_eq!((b.poll_all(), b.qp.next_timeout()), (Vec::new(), None));
@@ -399,7 +399,10 @@ fn unexpected_event_fails_the_request_that_owns_the_packet() {
         });
         wire
     };
-    assert_eq!(a.receive(&nack(12, false)), Disposition::Dropped(Drop::NotOutstanding));
+    assert_eq!(
+        a.receive(&nack(12, false)),
+        Disposition::Dropped(DropReason::NotOutstanding)
+    );
     assert_eq!(a.receive(&nack(11, true)), Disposition::Accepted);
     assert_eq!(a.qp.state(), QpState::Rts, "speaks of a copy that was never sent");
     a.receive(&nack(11, false));

@@ -9,5 +9,6 @@ mod nacks;
 mod paths;
 mod responder;
 mod states;
+mod tail;
 mod timeouts;
 mod transfer;

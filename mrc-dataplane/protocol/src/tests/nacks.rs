@@ -8,7 +8,7 @@ use crate::attr::RetryAttr;
 use crate::path::EvState;
 use crate::qp::QpState;
 use crate::testing::*;
-use crate::work::{Disposition, Drop};
+use crate::work::{Disposition, DropReason};
 
 fn nack(to: &mut End, about: &Wire, reason: NackReason) -> Disposition {
     let mut wire = about.clone();
@@ -139,19 +139,23 @@ fn nacks_about_other_copies_and_other_packets_change_no_packet() {
         other.sent.bth.psn = psn(n);
         assert_eq!(
             nack(&mut a, &other, NackReason::TRIMMED),
-            Disposition::Dropped(Drop::NotOutstanding)
+            Disposition::Dropped(DropReason::NotOutstanding)
         );
     }
     nack(&mut a, &sent[0], NackReason::NO_RESOURCE);
     let again = nack(&mut a, &sent[0], NackReason::NO_RESOURCE);
-    assert_eq!(again, Disposition::Dropped(Drop::NotOutstanding), "already queued");
+    assert_eq!(
+        again,
+        Disposition::Dropped(DropReason::NotOutstanding),
+        "already queued"
+    );
     // Copies that differ are dropped (wire-format.md §8).
     let mut wire = sent[0].clone();
     wire.sent.headers = Headers::Nack(Neth {
         nack_psn: psn(11),
         ..Neth::default()
     });
-    assert_eq!(a.receive(&wire), Disposition::Dropped(Drop::Implausible));
+    assert_eq!(a.receive(&wire), Disposition::Dropped(DropReason::Implausible));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use mrc_wire::{Headers, NackReason, Opcode, PathVerdict, Peth, Pmtu, Tick};
 use crate::attr::Tuning;
 use crate::qpcc::Qpcc;
 use crate::testing::*;
-use crate::work::{Disposition, Drop};
+use crate::work::{Disposition, DropReason};
 
 /// `count` packets of one byte, PSN 10 on, without `a` bits, and a fresh responder.
 fn quiet(count: u32, setup: &Setup) -> (Vec<Wire>, End) {
@@ -57,7 +57,7 @@ fn psns_are_classified_as_the_vectors_say() {
         let got = match (disposition, b.region.placed) {
             (Disposition::Accepted, 1) => "new",
             (Disposition::Accepted, 0) => "duplicate",
-            (Disposition::Dropped(Drop::OutOfWindow), 0) => "ahead",
+            (Disposition::Dropped(DropReason::OutOfWindow), 0) => "ahead",
             other => panic!("{other:?}"),
         };
         assert_eq!(got, class, "{n:#x} with ePSN {epsn:#x}");
@@ -314,7 +314,7 @@ fn trims_are_nacked_once_per_10_us_and_only_for_new_psns() {
     let (sent, mut b) = quiet(3, &setup);
     let cut: Vec<Wire> = sent.iter().map(|w| w.clone().trimmed(false)).collect();
     assert_eq!(b.receive(&cut[0]), Disposition::Accepted);
-    assert_eq!(b.receive(&cut[0]), Disposition::Dropped(Drop::RateLimited));
+    assert_eq!(b.receive(&cut[0]), Disposition::Dropped(DropReason::RateLimited));
     assert_eq!(b.receive(&cut[1]), Disposition::Accepted);
     let reasons: Vec<_> = b
         .poll_all()
@@ -336,12 +336,12 @@ fn trims_are_nacked_once_per_10_us_and_only_for_new_psns() {
     assert_eq!(sacks(&back).len(), 1);
     let mut far = cut[0].clone();
     far.sent.bth.psn = psn(5000);
-    assert_eq!(b.receive(&far), Disposition::Dropped(Drop::Trimmed));
+    assert_eq!(b.receive(&far), Disposition::Dropped(DropReason::Trimmed));
     // Without the capability: nothing.
     let (sent, mut b) = quiet(1, &Setup::default());
     assert_eq!(
         b.receive(&sent[0].clone().trimmed(true)),
-        Disposition::Dropped(Drop::Trimmed)
+        Disposition::Dropped(DropReason::Trimmed)
     );
 }
 
@@ -368,7 +368,7 @@ fn answers_to_probes_are_limited() {
 fn other_partitions_and_wrong_kinds_are_dropped() {
     let (mut sent, mut b) = quiet(2, &Setup::default());
     sent[0].sent.bth.p_key = 0x1234;
-    assert_eq!(b.receive(&sent[0]), Disposition::Dropped(Drop::PKey));
+    assert_eq!(b.receive(&sent[0]), Disposition::Dropped(DropReason::PKey));
     sent[1].sent.bth.p_key = 0x7fff;
     assert_eq!(
         b.receive(&sent[1]),

@@ -6,7 +6,7 @@ use crate::attr::{QpCreate, Universe};
 use crate::qp::{Qp, QpState};
 use crate::testing::*;
 use crate::time::Instant;
-use crate::work::{CreateError, Disposition, Drop, PostError, Queue, StateError, Status};
+use crate::work::{CreateError, Disposition, DropReason, PostError, Queue, StateError, Status};
 
 #[test]
 fn error_by_the_application_flushes_without_an_event_and_reset_discards() {
@@ -28,7 +28,7 @@ fn error_by_the_application_flushes_without_an_event_and_reset_discards() {
         (b.qp.state(), b.qp.sq_outstanding(), b.qp.next_timeout()),
         (QpState::Reset, 0, None)
     );
-    assert_eq!(b.receive(&sent[0]), Disposition::Dropped(Drop::State));
+    assert_eq!(b.receive(&sent[0]), Disposition::Dropped(DropReason::State));
     assert_eq!(b.qp.handle_recv(1), Err(PostError::State(QpState::Reset)));
 }
 
@@ -53,7 +53,7 @@ fn destroyed_queue_pair_still_acknowledges_what_it_took() {
     assert_eq!(outcomes(&a.completions()), [(Queue::Send, 1, Status::Success)]);
     a.post(write(2, 1, 0));
     let fresh = a.poll_all();
-    assert_eq!(b.receive(&fresh[0]), Disposition::Dropped(Drop::State));
+    assert_eq!(b.receive(&fresh[0]), Disposition::Dropped(DropReason::State));
     assert_eq!(
         b.qp.handle_send(&write(0, 0, 0), b.now),
         Err(PostError::State(QpState::Rts))

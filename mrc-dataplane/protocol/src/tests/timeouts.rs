@@ -8,6 +8,9 @@ use crate::testing::*;
 use crate::time::{Stall, ack_timeout_ns};
 use crate::work::Cx;
 
+/// Timeout 14, the default.
+const T0: u64 = 1024 << 14;
+
 #[test]
 fn deadline_of_each_packet_backs_off_by_itself() {
     let retry = RetryAttr {
@@ -108,15 +111,16 @@ fn stall_of_the_own_engine_blames_nobody() {
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
     // In time, it is the path's fault.
     let (mut a, _) = flying(&setup, 16);
-    a.wait_for_timeout();
+    a.wait_for_loss();
     a.poll_all();
     assert!(a.qp.ev_states().any(|view| view.state == EvState::AssumedBad));
     // Or it says so itself.
     let (mut a, _) = flying(&setup, 16);
-    let due = a.qp.next_timeout().unwrap();
+    let (start, due) = (a.now, a.now + T0);
+    a.advance(T0 - 1);
     let stall = Some(Stall {
-        from: a.now + 1,
-        to: a.now + due.since(a.now) / 2 + 1,
+        from: start + 1,
+        to: start + T0 / 2 + 1,
     });
     a.now = due;
     let mut cx = Cx {
@@ -129,10 +133,11 @@ fn stall_of_the_own_engine_blames_nobody() {
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
     // A short absence in a long wait explains nothing.
     let (mut a, _) = flying(&setup, 16);
-    let due = a.qp.next_timeout().unwrap();
+    let (start, due) = (a.now, a.now + T0);
+    a.advance(T0 - 1);
     let stall = Some(Stall {
-        from: a.now + 1,
-        to: a.now + 4_000_000,
+        from: start + 1,
+        to: start + 4_000_000,
     });
     a.now = due;
     let mut cx = Cx {
@@ -224,7 +229,7 @@ fn cautious_try_that_a_probe_ends_is_followed_by_another() {
     };
     let (mut a, _) = flying(&setup, 100);
     let (_, mut b) = setup.pair();
-    a.wait_for_timeout();
+    a.wait_for_loss();
     assert_eq!(writes(&a.poll_all()).len(), 16);
     // All 16 are lost too, and the answer to a probe of a bad path says so before their timeout (rule C).
     let mut back = Vec::new();
