@@ -91,6 +91,7 @@ impl Codec {
             plane: sent.port.get(),
             ev: sent.ev.0,
             data: matches!(sent.headers, Headers::Write { .. } | Headers::Probe(_)),
+            control: sent.class == TrafficClass::Control,
             trimmable: matches!(sent.class, TrafficClass::Trimmable | TrafficClass::TrimmableRetx),
             ect: sent.ect,
             size: (ETHERNET_LEN + 40 + udp_len) as u32,

@@ -100,7 +100,7 @@ impl World {
             &transmit,
             payload,
         )?;
-        self.events.post(self.now_ns, Event::Arrive(frame));
+        self.events.post(self.now_ns, Event::Arrive(Box::new(frame)));
         Ok(())
     }
 }

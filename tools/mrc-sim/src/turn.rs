@@ -347,9 +347,10 @@ impl World {
             return;
         }
         let events = &mut self.events;
-        self.fabric.send(frame, leaves_ns, &mut self.coverage, |at_ns, frame| {
-            events.post(at_ns, crate::world::Event::Arrive(frame));
-        });
+        self.fabric
+            .send(Box::new(frame), leaves_ns, &mut self.coverage, |next| {
+                events.post_next(next);
+            });
     }
 
     fn judge_duties(&mut self, index: usize) -> Checked {

@@ -2,8 +2,10 @@
 
 use crate::codec::Codec;
 use crate::coverage::{Coverage, FaultTag};
-use crate::fabric::Fabric;
+use crate::fabric::clos::Step;
+use crate::fabric::clos::plan::PlanError;
 use crate::fabric::frame::Frame;
+use crate::fabric::{Fabric, Next};
 use crate::host::Host;
 use crate::memory::HostMemory;
 use crate::oracle::flow::Flow;
@@ -24,7 +26,9 @@ pub(crate) enum Event {
     /// A host's engine has a turn.
     Turn { host: usize },
     /// A frame reaches the other end.
-    Arrive(Frame),
+    Arrive(Box<Frame>),
+    /// Something happens inside the fabric.
+    Step(Step),
     /// A host's applications have something to do.
     Wake { host: usize },
     /// Planned for this run.
@@ -33,6 +37,16 @@ pub(crate) enum Event {
     LinkNews { told: usize, about: usize, plane: u8 },
     /// A queue pair goes to RTR and RTS.
     Ready { connection: usize, side: usize },
+}
+
+impl EventQueue<Event> {
+    /// Posts what a step of the fabric has led to.
+    pub(crate) fn post_next(&mut self, next: Next) {
+        match next {
+            Next::Arrive(at_ns, frame) => self.post(at_ns, Event::Arrive(frame)),
+            Next::Step(at_ns, step) => self.post(at_ns, Event::Step(step)),
+        }
+    }
 }
 
 /// A run in progress.
@@ -109,13 +123,20 @@ impl World {
         for (at_ns, happening) in &scenario.happenings {
             events.post(*at_ns, Event::Happen(*happening));
         }
+        let unfit = |error: PlanError| Violation {
+            oracle: Oracle::State,
+            at_ns: 0,
+            detail: error.to_string(),
+        };
+        let mut fabric = Fabric::new(scenario.fabric.clone(), &scenario.faults, seed).map_err(unfit)?;
+        fabric.start(|next| events.post_next(next));
         let mut coverage = Coverage::default();
         note_planned_faults(&scenario, &mut coverage);
         let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
         Ok(World {
             now_ns: 0,
             events,
-            fabric: Fabric::new(scenario.fabric.clone(), &scenario.faults, seed),
+            fabric,
             codec: Codec::new(scenario.format),
             hosts,
             flows,
@@ -172,7 +193,12 @@ impl World {
                     }
                 }
                 Event::Wake { host } => self.wake(host, at_ns),
-                Event::Arrive(frame) => self.arrive(frame),
+                Event::Arrive(frame) => self.arrive(*frame),
+                Event::Step(step) => {
+                    let events = &mut self.events;
+                    self.fabric
+                        .step(step, at_ns, &mut self.coverage, |next| events.post_next(next));
+                }
                 Event::Happen(happening) => self.happen(happening)?,
                 Event::LinkNews { told, about, plane } => self.hear(told, about, plane),
                 Event::Ready { connection, side } => self.ready(connection, side)?,

@@ -3,9 +3,9 @@
 use mrc_protocol::{Memory, Transmit};
 use mrc_sim::codec::{Codec, Route};
 use mrc_sim::coverage::{Coverage, FaultTag};
+use mrc_sim::fabric::delay::{DelayFabric, DelayPlan};
 use mrc_sim::fabric::fault::{Fault, Kind, Scope};
 use mrc_sim::fabric::frame::{Body, Frame, Trim};
-use mrc_sim::fabric::{Fabric, FabricPlan};
 use mrc_sim::memory::HostMemory;
 use mrc_sim::scenario::Format;
 use mrc_wire::{
@@ -47,19 +47,19 @@ fn frame(format: Format, port: u8, ev: u32) -> Frame {
 
 /// Arrivals of frames on the paths `(port, ev)`, sent at intervals of 10 ns.
 fn arrivals(skew_ns: u64, faults: &[Fault], paths: &[(u8, u32)]) -> (Vec<(u64, Frame)>, Coverage) {
-    let plan = FabricPlan {
+    let plan = DelayPlan {
         delay_ns: vec![1000; 4],
         skew_ns,
         noise_ns: 500,
     };
-    let mut fabric = Fabric::new(plan, faults, 1);
+    let mut fabric = DelayFabric::new(plan, faults, 1);
     let mut coverage = Coverage::default();
     let mut arrived = Vec::new();
     for (at, (port, ev)) in paths.iter().enumerate() {
         let mut sent = frame(Format::Values, *port, *ev);
         sent.id = at as u64;
-        fabric.send(sent, at as u64 * 10, &mut coverage, |at_ns, frame| {
-            arrived.push((at_ns, frame));
+        fabric.send(Box::new(sent), at as u64 * 10, &mut coverage, |at_ns, frame| {
+            arrived.push((at_ns, *frame));
         });
     }
     arrived.sort_by_key(|(at_ns, _)| *at_ns);

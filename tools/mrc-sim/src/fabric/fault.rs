@@ -1,6 +1,7 @@
 //! Faults: each is one small node that frames pass, with a scope in space and a window in time.
 
 use crate::coverage::FaultTag;
+use crate::fabric::clos::topology::Place;
 use crate::fabric::frame::{Frame, Trim};
 use crate::rng::{Rng, mix};
 
@@ -67,8 +68,24 @@ pub struct Scope {
     pub plane: Option<u8>,
     /// Only this share of the entropy values, chosen by a hash, so that a value is always or never met.
     pub ev_share_ppm: Option<u32>,
+    /// Only this entropy value.
+    pub ev: Option<u32>,
+    /// Only at this place of a fabric with switches; without one, a fault meets every frame once. A fabric of delays has no
+    /// places: there it meets every frame.
+    pub place: Option<Place>,
+    /// Only some of the frames that it would meet otherwise.
+    pub nth: Option<Nth>,
     /// Only data (`Some(true)`) or only control packets (`Some(false)`).
     pub data: Option<bool>,
+}
+
+/// Some of many frames, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nth {
+    /// First of them, counted from 1.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// A fault: what, where, when.
@@ -104,14 +121,17 @@ pub struct FaultNode {
     fault: Fault,
     salt: u64,
     burst_until_ns: u64,
+    /// Frames in scope so far.
+    met: u64,
 }
 
 impl Scope {
-    /// Whether `frame` is in scope; `salt` makes the choice of entropy values differ from fault to fault.
+    /// Whether `frame` is in scope, whatever its number and place; `salt` makes the choice of entropy values differ from fault to fault.
     pub fn covers(&self, frame: &Frame, salt: u64) -> bool {
         self.src.is_none_or(|src| src == frame.src)
             && self.dst.is_none_or(|dst| dst == frame.dst)
             && self.plane.is_none_or(|plane| plane == frame.plane)
+            && self.ev.is_none_or(|ev| ev == frame.ev)
             && self.data.is_none_or(|data| data == frame.data)
             && self
                 .ev_share_ppm
@@ -126,6 +146,7 @@ impl FaultNode {
             fault,
             salt,
             burst_until_ns: 0,
+            met: 0,
         }
     }
 
@@ -169,6 +190,13 @@ impl FaultNode {
             until_ns,
         } = self.fault;
         if now_ns < from_ns || now_ns >= until_ns || !scope.covers(frame, self.salt) {
+            return (Outcome::Pass, false);
+        }
+        self.met += 1;
+        if scope
+            .nth
+            .is_some_and(|nth| self.met < nth.first || self.met - nth.first >= nth.count)
+        {
             return (Outcome::Pass, false);
         }
         match kind {

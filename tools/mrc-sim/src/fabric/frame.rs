@@ -15,11 +15,13 @@ pub struct Frame {
     pub ev: u32,
     /// Write or probe, in contrast to answers.
     pub data: bool,
+    /// Travels in the class above data.
+    pub control: bool,
     /// A switch may cut it.
     pub trimmable: bool,
     /// ECN-capable.
     pub ect: bool,
-    /// Size for the sending port's clock, in bytes.
+    /// Size as sent, for the sending port's clock, in bytes.
     pub size: u32,
     /// The packet.
     pub body: Body,
@@ -37,6 +39,19 @@ impl Frame {
     /// UDP length + 40, whatever the layers below are (protocol.md §5.1).
     pub fn nominal_size(&self) -> u32 {
         self.size - 14
+    }
+
+    /// Whether switches queue it as data: what is no answer and was not cut.
+    pub fn is_data_class(&self) -> bool {
+        !self.control && self.trim.is_none()
+    }
+
+    /// Bytes that are left of it, from the Ethernet header on, without FCS.
+    pub fn wire_size(&self) -> u32 {
+        match self.trim {
+            Some(trim) => self.size.min(trim.keep as u32),
+            None => self.size,
+        }
     }
 }
 

@@ -1,89 +1,88 @@
-//! The network between the hosts: planes that share nothing, paths of different delay in each, and faults on the way.
+//! The network between the hosts: planes that share nothing, many paths in each, and faults on the way.
+//!
+//! Two kinds. [`delay`] has paths with a delay and nothing else, for runs in which everything that can go wrong is a fault.
+//! [`clos`] has switches with real queues, for runs in which the packets themselves are what goes wrong.
 
+pub mod clos;
+pub mod delay;
 pub mod fault;
 pub mod frame;
 
 use crate::coverage::Coverage;
-use crate::fabric::fault::{Fault, FaultNode, Outcome};
+use crate::fabric::clos::plan::{ClosPlan, PlanError};
+use crate::fabric::clos::{Clos, Step};
+use crate::fabric::delay::{DelayFabric, DelayPlan};
+use crate::fabric::fault::Fault;
 use crate::fabric::frame::Frame;
-use crate::rng::{Rng, mix};
 
 /// What the fabric is like without faults.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FabricPlan {
-    /// Delay of each plane.
-    pub delay_ns: Vec<u64>,
-    /// Paths of a plane differ by up to this much.
-    pub skew_ns: u64,
-    /// Random delay of every frame on top. Frames of one path stay in order.
-    pub noise_ns: u64,
+pub enum FabricPlan {
+    /// Planes with delays, without queues.
+    Delay(DelayPlan),
+    /// Leaf and spine switches with queues.
+    Clos(ClosPlan),
 }
 
 /// The network.
 #[derive(Debug)]
-pub struct Fabric {
-    plan: FabricPlan,
-    salt: u64,
-    faults: Vec<FaultNode>,
-    rng: Rng,
-    /// Latest regular arrival per path: one path keeps its order.
-    last_arrival_ns: std::collections::BTreeMap<(usize, usize, u8, u32), u64>,
+pub enum Fabric {
+    /// Planes with delays, without queues.
+    Delay(Box<DelayFabric>),
+    /// Leaf and spine switches with queues.
+    Clos(Box<Clos>),
+}
+
+/// What comes of a step of the fabric, later.
+#[derive(Debug)]
+pub enum Next {
+    /// The frame reaches its host at this instant.
+    Arrive(u64, Box<Frame>),
+    /// The fabric wants [`Fabric::step`] called with this step at this instant. Steps of one instant are to be taken in the
+    /// order in which they were emitted.
+    Step(u64, Step),
 }
 
 impl Fabric {
-    /// A fabric as planned.
-    pub fn new(plan: FabricPlan, faults: &[Fault], seed: u64) -> Fabric {
-        let mut rng = Rng::new(seed, "fabric");
-        let salt = rng.word();
-        let faults = faults.iter().map(|fault| FaultNode::new(*fault, rng.word())).collect();
-        Fabric {
-            plan,
-            salt,
-            faults,
-            rng,
-            last_arrival_ns: std::collections::BTreeMap::new(),
+    /// A fabric as planned. Fails if the plan contradicts itself or a fault names a place that it does not have.
+    pub fn new(plan: FabricPlan, faults: &[Fault], seed: u64) -> Result<Fabric, PlanError> {
+        Ok(match plan {
+            FabricPlan::Delay(plan) => Fabric::Delay(Box::new(DelayFabric::new(plan, faults, seed))),
+            FabricPlan::Clos(plan) => Fabric::Clos(Box::new(Clos::new(plan, faults, seed)?)),
+        })
+    }
+
+    /// Emits the steps that are planned from the beginning. Call it once, before anything is sent.
+    pub fn start(&mut self, emit: impl FnMut(Next)) {
+        if let Fabric::Clos(clos) = self {
+            clos.start(emit);
         }
     }
 
-    /// Sends `frame`, whose last bit leaves at `now_ns`. Calls `arrive` for each copy that reaches the other end.
-    pub fn send(&mut self, frame: Frame, now_ns: u64, coverage: &mut Coverage, mut arrive: impl FnMut(u64, Frame)) {
-        let regular_ns = self.regular_arrival_ns(&frame, now_ns);
-        let mut pending = vec![(frame, regular_ns, 0)];
-        while let Some((mut frame, mut arrives_ns, first)) = pending.pop() {
-            let mut lost = false;
-            for index in first..self.faults.len() {
-                let node = &mut self.faults[index];
-                let (outcome, acted) = node.pass(&mut frame, &mut arrives_ns, now_ns, &mut self.rng);
-                if acted {
-                    coverage.fault(node.tag());
-                }
-                match outcome {
-                    Outcome::Pass => {}
-                    Outcome::Lost => {
-                        lost = true;
-                        break;
-                    }
-                    Outcome::Twice { after_ns } => pending.push((frame.clone(), arrives_ns + after_ns, index + 1)),
-                }
-            }
-            if !lost {
-                arrive(arrives_ns, frame);
-            }
+    /// Takes `frame`, whose last bit leaves the host at `leaves_ns`, which may lie ahead.
+    pub fn send(&mut self, frame: Box<Frame>, leaves_ns: u64, coverage: &mut Coverage, mut emit: impl FnMut(Next)) {
+        match self {
+            Fabric::Delay(delay) => delay.send(frame, leaves_ns, coverage, |at_ns, frame| {
+                emit(Next::Arrive(at_ns, frame));
+            }),
+            Fabric::Clos(clos) => clos.send(frame, leaves_ns, coverage, emit),
         }
     }
 
-    fn regular_arrival_ns(&mut self, frame: &Frame, now_ns: u64) -> u64 {
-        let plane = usize::from(frame.plane.saturating_sub(1));
-        let skew = match self.plan.skew_ns {
-            0 => 0,
-            skew => mix(self.salt ^ u64::from(frame.plane), frame.ev.into()) % skew,
-        };
-        let delay = self.plan.delay_ns.get(plane).copied().unwrap_or(1000) + skew + self.rng.below(self.plan.noise_ns);
-        let last = self
-            .last_arrival_ns
-            .entry((frame.src, frame.dst, frame.plane, frame.ev))
-            .or_default();
-        *last = (now_ns + delay).max(*last + 1);
-        *last
+    /// Takes a step that is due at `now_ns`.
+    pub fn step(&mut self, step: Step, now_ns: u64, coverage: &mut Coverage, emit: impl FnMut(Next)) {
+        match self {
+            // It emits none.
+            Fabric::Delay(_) => {}
+            Fabric::Clos(clos) => clos.step(step, now_ns, coverage, emit),
+        }
+    }
+
+    /// The fabric with switches, if it is one, for its counters and samples.
+    pub fn clos(&self) -> Option<&Clos> {
+        match self {
+            Fabric::Delay(_) => None,
+            Fabric::Clos(clos) => Some(clos),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Draws a whole scenario from a seed.
 
 use crate::fabric::FabricPlan;
+use crate::fabric::delay::DelayPlan;
 use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
@@ -86,11 +87,11 @@ fn host(rng: &mut Rng) -> HostPlan {
 
 fn fabric(rng: &mut Rng, planes: u8) -> FabricPlan {
     let base_ns = rng.pick(&[500, 2_000, 5_000, 20_000]);
-    FabricPlan {
+    FabricPlan::Delay(DelayPlan {
         delay_ns: (0..planes).map(|_| base_ns + rng.below(base_ns)).collect(),
         skew_ns: rng.pick(&[0, 1_000, 10_000, 40_000, 200_000]),
         noise_ns: rng.pick(&[1, 100, 1_000]),
-    }
+    })
 }
 
 fn add_connections(rng: &mut Rng, scenario: &mut Scenario) {
