@@ -1,6 +1,7 @@
 //! The applications of a host: they take completions and events, and post work.
 
 use crate::ensure;
+use crate::host::Host;
 use crate::oracle::completion::{receive_wr_id, send_wr_id};
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::sabotage::Verdict;
@@ -102,7 +103,8 @@ impl World {
     }
 
     fn post_work(&mut self, index: usize, slot: usize) -> Checked {
-        let place = &mut self.hosts[index].qps[slot];
+        let Host { qps, effort, .. } = &mut self.hosts[index];
+        let (place, causes) = (&mut qps[slot], &mut effort.causes);
         let (connection, side) = (place.connection, place.side);
         let plan = &self.scenario.connections[connection];
         let name = format!("c{connection}.{side}");
@@ -117,6 +119,7 @@ impl World {
             place.work.receives.push_back(wr_id);
             place.work.receives_posted += 1;
             tap::show(&mut self.tap, place, self.now_ns, &Seen::Receive(wr_id));
+            *causes += 1;
             if place.qp.state() == QpState::Err {
                 return Ok(()); // It is flushed at once; the next ones later, so that this comes to an end.
             }
@@ -143,6 +146,7 @@ impl World {
             posted.map_err(|error| Breach(Oracle::State, format!("{name}: message {number} refused: {error}")))?;
             place.work.sends.push_back((number, request.slot));
             flow.requestor.posted += 1;
+            *causes += 1;
             let gap_ns = plan.flows[side].gap_ns;
             place.next_post_ns = place.next_post_ns.max(self.now_ns) + self.rng.below(2 * gap_ns + 1);
         }

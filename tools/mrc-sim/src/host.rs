@@ -2,7 +2,9 @@
 
 use crate::fabric::frame::Frame;
 use crate::memory::HostMemory;
+use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
+use crate::oracle::pace::{Effort, Pace};
 use crate::scenario::{ConnectionPlan, Control, HostPlan, Scenario};
 use mrc_protocol::cc::{Network, NsccParams};
 use mrc_protocol::{
@@ -38,6 +40,8 @@ pub struct Host {
     pub local_up: PortSet,
     /// Ports that are up at each peer, as far as this host was told.
     pub peer_up: BTreeMap<usize, PortSet>,
+    /// What its engine did.
+    pub effort: Effort,
 }
 
 /// A queue pair and where it belongs.
@@ -56,6 +60,10 @@ pub struct QpSlot {
     pub work: WorkModel,
     /// When the application posts the next send.
     pub next_post_ns: u64,
+    /// Turns of its paths.
+    pub balance: Balance,
+    /// What its timers are for.
+    pub pace: Pace,
 }
 
 /// One end of a link.
@@ -111,6 +119,7 @@ impl Host {
             gone: false,
             local_up: PortSet::first(planes),
             peer_up: BTreeMap::new(),
+            effort: Effort::default(),
         }
     }
 
@@ -151,6 +160,8 @@ impl Host {
             peer,
             work: WorkModel::default(),
             next_post_ns: 0,
+            balance: Balance::default(),
+            pace: Pace::default(),
         });
         Ok(())
     }
@@ -180,8 +191,8 @@ impl Host {
 }
 
 impl QpSlot {
-    /// RTR and RTS, with what both sides have told each other.
-    pub fn connect(&mut self, plan: &ConnectionPlan, now: Instant) -> Result<(), StateError> {
+    /// RTR and RTS, with what both sides have told each other. The window is taken for `widen` times as wide as it is.
+    pub fn connect(&mut self, plan: &ConnectionPlan, now: Instant, widen: u8) -> Result<(), StateError> {
         let (own, peer) = (self.side, 1 - self.side);
         let rtr = RtrAttr {
             dest_qpn: Qpn::new(plan.qpn[peer]),
@@ -202,7 +213,7 @@ impl QpSlot {
         };
         let rts = RtsAttr {
             sq_psn: Psn::new(plan.psn[own]),
-            mpr: plan.mpr[peer],
+            mpr: plan.mpr[peer].saturating_mul(widen),
             max_wimm: plan.believed_wimm[peer],
             retry,
         };
@@ -269,7 +280,7 @@ fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side: usize, se
         qpn: Qpn::new(plan.qpn[side]),
         sq_depth: plan.sq_depth,
         rq_depth: plan.flows[1 - side].receive_depth.max(1),
-        max_mpr: plan.mpr[0].max(plan.mpr[1]),
+        max_mpr: plan.mpr[0].max(plan.mpr[1]) * 2,
         max_wimm,
         sq_sig_all: false,
         seed,

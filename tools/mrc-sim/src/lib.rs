@@ -17,6 +17,7 @@ pub mod forge;
 pub mod harness;
 pub mod host;
 pub mod memory;
+pub mod meter;
 pub mod oracle;
 pub mod plot;
 pub mod queue;
@@ -27,6 +28,7 @@ mod tally;
 pub mod tap;
 pub mod trace;
 mod turn;
+mod verdict;
 pub mod world;
 
 pub use harness::run_seed;

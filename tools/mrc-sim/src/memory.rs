@@ -1,5 +1,6 @@
 //! The memory of a host: regions in one address space, with guard bands between them that nobody may touch.
 
+use crate::meter::unmetered;
 use mrc_protocol::{AccessError, Memory};
 use mrc_wire::Payload;
 
@@ -127,13 +128,14 @@ impl HostMemory {
 
     fn record(&mut self, placed: bool, rkey: u32, va: u64, len: u64) -> Result<(), AccessError> {
         let granted = self.permits(rkey, va, len);
-        self.accesses.push(Access {
+        let access = Access {
             placed,
             rkey,
             va,
             len,
             granted,
-        });
+        };
+        unmetered(|| self.accesses.push(access));
         if granted { Ok(()) } else { Err(AccessError::Bounds) }
     }
 }

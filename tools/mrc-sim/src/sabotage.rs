@@ -2,7 +2,7 @@
 
 use crate::memory::Spoil;
 use mrc_protocol::{Completion, Queue, Transmit};
-use mrc_wire::{Headers, PortNum};
+use mrc_wire::{Ev, Headers, PortNum, Tick, TrafficClass, Tseth};
 
 /// What is broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +39,23 @@ pub enum Sabotage {
     SwallowAck,
     /// A retransmission takes the path of the lost copy.
     SamePath,
+    /// A packet is sent twice without a reason.
+    Haste,
+    /// All writes take one path.
+    Favourite,
+    /// A packet in flight is forgotten by the congestion controller.
+    ForgetFlight,
+    /// The requestor believes in twice the window.
+    WideWindow,
+    /// An engine has turns all the time.
+    Restless,
+    /// The protocol allocates memory.
+    Allocate,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 16] = [
+    pub const ALL: [Sabotage; 22] = [
         Sabotage::SpoilData,
         Sabotage::DropSendCompletion,
         Sabotage::RepeatReceiveCompletion,
@@ -60,6 +72,12 @@ impl Sabotage {
         Sabotage::StrayWrite,
         Sabotage::SwallowAck,
         Sabotage::SamePath,
+        Sabotage::Haste,
+        Sabotage::Favourite,
+        Sabotage::ForgetFlight,
+        Sabotage::WideWindow,
+        Sabotage::Restless,
+        Sabotage::Allocate,
     ];
 }
 
@@ -70,6 +88,9 @@ pub struct Saboteur {
     wait: u32,
     /// Whether it has struck.
     pub struck: bool,
+    /// A packet that it sends once more: host, queue pair, packet.
+    again: Option<(usize, usize, Transmit)>,
+    favourite: Option<(usize, usize, Ev, PortNum)>,
 }
 
 /// What the saboteur wants done with a packet or completion.
@@ -90,6 +111,8 @@ impl Saboteur {
             what,
             wait,
             struck: false,
+            again: None,
+            favourite: None,
         }
     }
 
@@ -100,6 +123,50 @@ impl Saboteur {
         self.struck = self.wait == 0;
         self.wait = self.wait.saturating_sub(1);
         self.struck
+    }
+
+    /// Whether to break what is done once: the first opportunity counts.
+    pub fn now(&mut self, what: Sabotage) -> bool {
+        self.strike(what)
+    }
+
+    /// Whether it goes on with `what` from its strike on.
+    pub fn goes_on(&mut self, what: Sabotage) -> bool {
+        self.strike(what) || (self.struck && self.what == Some(what))
+    }
+
+    /// A packet that goes out once more instead of what the queue pair of `host` has to say.
+    pub fn take_again(&mut self, host: usize, slot: usize, now_ns: u64) -> Option<Transmit> {
+        let again = self
+            .again
+            .take_if(|(of_host, of_slot, _)| (*of_host, *of_slot) == (host, slot));
+        let (_, _, mut sent) = again?;
+        if let Headers::Write { tseth, .. } = &mut sent.headers {
+            *tseth = Some(Tseth::new(Tick::from_ns(now_ns)));
+        }
+        Some(sent)
+    }
+
+    /// Works on a write of queue pair `slot` of `host` that is about to be sent.
+    pub fn divert(&mut self, host: usize, slot: usize, sent: &mut Transmit) {
+        if !matches!(sent.headers, Headers::Write { .. }) {
+            return;
+        }
+        if !sent.is_retransmission && self.strike(Sabotage::Haste) {
+            let mut again = *sent;
+            (again.is_retransmission, again.bth.rtx, again.bth.a) = (true, true, true);
+            again.class = match again.class {
+                TrafficClass::Trimmable => TrafficClass::TrimmableRetx,
+                class => class,
+            };
+            self.again = Some((host, slot, again));
+        }
+        if self.goes_on(Sabotage::Favourite) {
+            let (of_host, of_slot, ev, port) = *self.favourite.get_or_insert((host, slot, sent.ev, sent.port));
+            if (of_host, of_slot) == (host, slot) {
+                (sent.ev, sent.port) = (ev, port);
+            }
+        }
     }
 
     /// What to do to the next placement.

@@ -1,6 +1,9 @@
 //! The story of a run, line by line, for whoever replays it.
 
+use mrc_protocol::Transmit;
+use mrc_wire::Headers;
 use std::fmt;
+use std::fmt::Write as _;
 use std::io::Write;
 
 /// Where the lines go, if anywhere.
@@ -48,4 +51,34 @@ macro_rules! trace {
             $trace.line($at_ns, format_args!($($arg)*));
         }
     };
+}
+
+/// A packet on its way out, in one line.
+pub(crate) fn describe(name: &str, sent: &Transmit, id: u64) -> String {
+    let mut line = format!("{name} -> #{id} {:?} psn {}", sent.bth.opcode, sent.bth.psn.get());
+    let flags = [(sent.bth.a, " a"), (sent.bth.rtx, " rtx")];
+    for (_, flag) in flags.iter().filter(|(set, _)| *set) {
+        line.push_str(flag);
+    }
+    let detail = match &sent.headers {
+        Headers::Sack(seth, _) => {
+            write!(
+                line,
+                " {} offset {} bits {:#x}",
+                seth.trigger_psn().map_or_else(
+                    || format!("probe {:?}", seth.probe_id()),
+                    |psn| format!("of {}", psn.get())
+                ),
+                seth.sack_offset,
+                seth.sack_bitmap
+            )
+        }
+        Headers::Ack(aeth) => write!(line, " syndrome {:#x}", aeth.syndrome),
+        Headers::Nack(neth) => write!(line, " {}", neth.reason),
+        Headers::Probe(peth) => write!(line, " id {}", peth.probe_id),
+        _ => Ok(()),
+    };
+    debug_assert!(detail.is_ok(), "a string takes everything");
+    let _ = write!(line, " on ev {:#x} port {}", sent.ev.0, sent.port.get());
+    line
 }

@@ -4,16 +4,18 @@ use crate::codec::Route;
 use crate::ensure;
 use crate::fabric::frame::Frame;
 use crate::host::{Host, QpSlot};
+use crate::meter::without_allocation;
 use crate::oracle::path::{Exits, judge_path};
 use crate::oracle::responder::Handled;
 use crate::oracle::{Breach, Checked, Oracle};
-use crate::sabotage::Verdict;
+use crate::sabotage::{Sabotage, Verdict};
 use crate::tap::{self, Seen};
 use crate::trace;
+use crate::trace::describe;
+use crate::verdict::tolerance;
 use crate::world::World;
-use mrc_protocol::{Cx, Instant, NoMemory, QpState, Transmit};
+use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
 use mrc_wire::{Headers, Packet, PortNum, PortSet};
-use std::fmt::Write as _;
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -22,6 +24,7 @@ const MAX_IDLE_TURNS: u32 = 5000;
 impl World {
     pub(crate) fn turn(&mut self, host: usize) -> Checked {
         self.turns += 1;
+        self.hosts[host].effort.turns += 1;
         let received = self.receive(host)?;
         self.timers(host)?;
         self.applications(host)?;
@@ -31,6 +34,9 @@ impl World {
             self.judge_duties(host)?;
         }
         self.judge_inflight(host)?;
+        let effort = &mut self.hosts[host].effort;
+        effort.causes += (received + sent) as u64;
+        effort.judge(host)?;
         self.plan_next_turn(host, received + sent, all_sent)
     }
 
@@ -66,7 +72,7 @@ impl World {
         self.scratch = scratch;
         for slot in touched {
             let slot = &mut self.hosts[index].qps[slot];
-            slot.qp.end_of_batch(Instant(self.now_ns));
+            without_allocation(|| slot.qp.end_of_batch(Instant(self.now_ns)))?;
             tap::show(&mut self.tap, slot, self.now_ns, &Seen::EndOfBatch);
         }
         Ok(batch.len())
@@ -94,8 +100,10 @@ impl World {
             qp,
             qpcc,
             work,
+            pace,
             ..
         } = &mut qps[slot];
+        pace.packets += 1;
         let before = qp.state();
         let mut cx = Cx {
             now,
@@ -103,7 +111,13 @@ impl World {
             memory,
             stall: *stall,
         };
-        let disposition = qp.handle_packet(&mut cx, packet, port);
+        let wasteful = self.saboteur.goes_on(Sabotage::Allocate);
+        let disposition = without_allocation(|| {
+            if wasteful {
+                std::hint::black_box(vec![0u8; 16]);
+            }
+            qp.handle_packet(&mut cx, packet, port)
+        })?;
         memory.take_accesses(&mut self.accesses);
         let (state, receives) = (qp.state(), work.receives.len());
         let (connection, side) = (*connection, *side);
@@ -138,42 +152,27 @@ impl World {
                 self.judge_placed(index, connection, side, packet)?;
             }
             Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth),
-            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth),
-            Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth),
+            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth, self.now_ns),
+            Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth, self.now_ns),
+            Headers::Nack(neth) if sending && disposition == Disposition::Accepted => {
+                let flow = &mut self.flows[connection][side];
+                flow.flight.refused(flow.index_of(neth.nack_psn), neth, self.now_ns);
+            }
             _ => {}
         }
-        Ok(())
-    }
-
-    /// The bytes of a packet that counts as received are in memory, right now.
-    fn judge_placed(&self, index: usize, connection: usize, side: usize, packet: &Packet<'_>) -> Checked {
-        let flow = &self.flows[connection][1 - side];
-        let at = flow.index_of(packet.bth.psn);
-        let Some(at) = usize::try_from(at)
-            .ok()
-            .filter(|at| *at < flow.packets.len() && flow.responder.has(*at))
-        else {
-            return Ok(());
-        };
-        let facts = flow.packets[at];
-        if facts.len == 0 {
-            return Ok(());
-        }
-        let va = flow.messages[facts.message].va + u64::from(facts.offset);
-        let placed = self.hosts[index].memory.bytes(va, facts.len.into());
-        ensure!(
-            placed == Some(flow.packet_data(at)),
-            Oracle::Data,
-            "{}: packet {at} is not what was sent",
-            flow.name
-        );
         Ok(())
     }
 
     /// Lets everything happen that is due.
     fn timers(&mut self, index: usize) -> Checked {
         let now = Instant(self.now_ns);
-        let Host { qps, qpccs, stall, .. } = &mut self.hosts[index];
+        let Host {
+            qps,
+            qpccs,
+            stall,
+            effort,
+            ..
+        } = &mut self.hosts[index];
         for slot in qps {
             if slot.qp.next_timeout().is_some_and(|at| at <= now) {
                 let mut cx = Cx {
@@ -182,7 +181,12 @@ impl World {
                     memory: &mut NoMemory,
                     stall: *stall,
                 };
-                slot.qp.handle_timeout(&mut cx);
+                without_allocation(|| slot.qp.handle_timeout(&mut cx))?;
+                slot.pace.timers += 1;
+                effort.causes += 1;
+                let plan = &self.scenario.connections[slot.connection];
+                let name = format!("c{}.{}", slot.connection, slot.side);
+                slot.pace.judge(&name, self.now_ns, (plan.t0_ns() / 4).min(1_000_000))?;
                 tap::show(&mut self.tap, slot, now.as_ns(), &Seen::Timeout);
                 let next = slot.qp.next_timeout();
                 ensure!(
@@ -242,6 +246,7 @@ impl World {
             qp,
             qpcc,
             peer,
+            pace,
             ..
         } = &mut qps[slot];
         let cc_room = qpccs[*qpcc].room();
@@ -251,11 +256,17 @@ impl World {
             memory: &mut NoMemory,
             stall: *stall,
         };
-        let Some(mut transmit) = qp.poll_transmit(&mut cx, room) else {
+        let polled = match self.saboteur.take_again(index, slot, self.now_ns) {
+            Some(again) => Some(again),
+            None => without_allocation(|| qp.poll_transmit(&mut cx, room))?,
+        };
+        let Some(mut transmit) = polled else {
             let answers_wait = qp.has_answers();
             tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Silent { answers_wait });
             return Ok(false);
         };
+        self.saboteur.divert(index, slot, &mut transmit);
+        pace.packets += 1;
         let (cwnd, inflight) = (qpccs[*qpcc].cwnd_bytes(), qpccs[*qpcc].inflight_bytes());
         let exits = Exits {
             room,
@@ -280,8 +291,13 @@ impl World {
         }
         let state = qp.state();
         tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Transmit(&transmit));
-        let qp = &qps[slot].qp;
-        let work = &qps[slot].work;
+        let QpSlot {
+            qp,
+            qpcc,
+            work,
+            balance,
+            ..
+        } = &mut qps[slot];
         let name = format!("c{connection}.{side}");
         if self.trace.is_on() {
             let line = describe(&flows[side].name, &transmit, self.sent);
@@ -295,7 +311,24 @@ impl World {
             transmit.bth.opcode
         );
         flows[side].judge_class(&transmit)?;
-        judge_path(&name, qp, &transmit, exits, before, cc_room)?;
+        let share = self.scenario.connections[connection].active_per_plane;
+        if transmit.payload.is_some() && self.saboteur.now(Sabotage::ForgetFlight) {
+            // As if it had been acknowledged.
+            qpccs[*qpcc].on_leave(transmit.port, 0);
+        }
+        let census = judge_path(&name, qp, &transmit, exits, before, cc_room, share)?;
+        let tolerance = tolerance(&qpccs[*qpcc], self.now_ns);
+        let rotates = matches!(transmit.headers, Headers::Write { .. } | Headers::Probe(_));
+        if rotates && census.chose_active {
+            let path = (transmit.ev.0, transmit.port.get());
+            let limits = if transmit.payload.is_some() {
+                cc_room
+            } else {
+                PortSet::first(PortNum::MAX)
+            };
+            let open = exits.open().intersection(limits);
+            balance.judge_turn(&name, &census, open, path, transmit.is_retransmission)?;
+        }
         match &transmit.headers {
             Headers::Write { .. } => {
                 let at = flows[side].index_of(transmit.bth.psn);
@@ -304,9 +337,9 @@ impl World {
                     .and_then(|at| flows[side].packets.get(at))
                     .map(|p| p.message);
                 let slot = message.and_then(|message| work.slot_of(message));
-                flows[side].judge_write(&transmit, slot, self.now_ns)?;
+                flows[side].judge_write(&transmit, slot, tolerance)?;
             }
-            Headers::Probe(_) => flows[side].judge_probe(&transmit.bth)?,
+            Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, self.now_ns)?,
             Headers::Sack(seth, cc) => flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref())?,
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
@@ -353,49 +386,6 @@ impl World {
             });
     }
 
-    fn judge_duties(&mut self, index: usize) -> Checked {
-        let host = &self.hosts[index];
-        for slot in &host.qps {
-            let blocked = host.local_up.intersection(host.peer_up[&slot.peer]).is_empty();
-            let full = host
-                .ports
-                .iter()
-                .any(|port| port.departures_ns.len() as u64 >= host.plan.tx_queue);
-            if !blocked && !full && !host.local_up.is_empty() && slot.qp.state() != QpState::Err {
-                self.flows[slot.connection][1 - slot.side].judge_duties()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn judge_inflight(&self, index: usize) -> Checked {
-        let host = &self.hosts[index];
-        for (number, qpcc) in host.qpccs.iter().enumerate() {
-            let slots = host.qps.iter().filter(|slot| slot.qpcc == number);
-            let unanswered: usize = slots
-                .map(|slot| self.flows[slot.connection][slot.side].requestor.unanswered())
-                .sum();
-            let inflight = qpcc.inflight_packets();
-            ensure!(
-                inflight as usize <= unanswered && qpcc.inflight_bytes() >= 0,
-                Oracle::Inflight,
-                "h{index}: {inflight} packets and {} bytes in flight, {unanswered} are unanswered",
-                qpcc.inflight_bytes()
-            );
-            for port in PortSet::first(self.scenario.planes).iter() {
-                ensure!(
-                    qpcc.inflight_on(port) <= host.plan.cwnd_packets,
-                    Oracle::Inflight,
-                    "h{index}: {} packets in flight on port {}, limit {}",
-                    qpcc.inflight_on(port),
-                    port.get(),
-                    host.plan.cwnd_packets
-                );
-            }
-        }
-        Ok(())
-    }
-
     fn plan_next_turn(&mut self, index: usize, achieved: usize, all_sent: bool) -> Checked {
         let host = &self.hosts[index];
         let busy = !host.received.is_empty() || !all_sent;
@@ -424,6 +414,9 @@ impl World {
                 consider(Some(self.now_ns + 1_000));
             }
             consider(slot.qp.next_timeout().map(Instant::as_ns));
+        }
+        if self.saboteur.goes_on(Sabotage::Restless) {
+            consider(Some(self.now_ns + 1_000));
         }
         // A turn that is due at once comes in the next nanosecond, and must not come to nothing for ever.
         let storming = achieved == 0 && next_ns.is_some_and(|at_ns| at_ns <= self.now_ns + 100);
@@ -482,36 +475,8 @@ impl World {
                 stall: *stall,
             };
             slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
+            let up = |port| PortNum::new(port).is_some_and(|port| local_up.contains(port));
+            self.flows[slot.connection][slot.side].flight.withdraw(up);
         }
     }
-}
-
-/// A packet on its way out, in one line.
-fn describe(name: &str, sent: &Transmit, id: u64) -> String {
-    let mut line = format!("{name} -> #{id} {:?} psn {}", sent.bth.opcode, sent.bth.psn.get());
-    let flags = [(sent.bth.a, " a"), (sent.bth.rtx, " rtx")];
-    for (_, flag) in flags.iter().filter(|(set, _)| *set) {
-        line.push_str(flag);
-    }
-    let detail = match &sent.headers {
-        Headers::Sack(seth, _) => {
-            write!(
-                line,
-                " {} offset {} bits {:#x}",
-                seth.trigger_psn().map_or_else(
-                    || format!("probe {:?}", seth.probe_id()),
-                    |psn| format!("of {}", psn.get())
-                ),
-                seth.sack_offset,
-                seth.sack_bitmap
-            )
-        }
-        Headers::Ack(aeth) => write!(line, " syndrome {:#x}", aeth.syndrome),
-        Headers::Nack(neth) => write!(line, " {}", neth.reason),
-        Headers::Probe(peth) => write!(line, " id {}", peth.probe_id),
-        _ => Ok(()),
-    };
-    debug_assert!(detail.is_ok(), "a string takes everything");
-    let _ = write!(line, " on ev {:#x} port {}", sent.ev.0, sent.port.get());
-    line
 }

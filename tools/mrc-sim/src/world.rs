@@ -309,6 +309,7 @@ impl World {
                 *known = before;
             }
         }
+        self.hosts[told].effort.causes += 1;
         self.ports_changed(told);
         self.wake(told, self.now_ns);
     }
@@ -326,7 +327,8 @@ impl World {
             .find(|slot| (slot.connection, slot.side) == (connection, side))
             && slot.qp.state() == QpState::Init
         {
-            let connected = slot.connect(plan, now);
+            let wide = self.saboteur.goes_on(Sabotage::WideWindow);
+            let connected = slot.connect(plan, now, if wide { 2 } else { 1 });
             connected.map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
             slot.next_post_ns = self.now_ns;
             tap::show(&mut self.tap, slot, self.now_ns, &Seen::Connected(plan));

@@ -14,7 +14,13 @@ fn noticed(what: Sabotage, expected: &[Oracle], runs: usize) -> usize {
         if struck == runs {
             break;
         }
-        let world = World::new(Scenario::from_seed(seed), Trace::off(), Some((what, seed as u32 % 40)));
+        // Connections are made only a few times in a run.
+        let wait = if what == Sabotage::WideWindow {
+            0
+        } else {
+            seed as u32 % 40
+        };
+        let world = World::new(Scenario::from_seed(seed), Trace::off(), Some((what, wait)));
         match world.and_then(World::run) {
             Ok(outcome) => struck += usize::from(outcome.sabotaged),
             Err(violation) => {
@@ -36,7 +42,10 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
     for (what, expected) in [
         (Sabotage::SpoilData, [Oracle::Data].as_slice()),
         (Sabotage::StrayWrite, &[Oracle::Memory]),
-        (Sabotage::DropSendCompletion, &[Oracle::Completion, Oracle::Liveness]),
+        (
+            Sabotage::DropSendCompletion,
+            &[Oracle::Completion, Oracle::Liveness, Oracle::Timer],
+        ),
         (Sabotage::RepeatReceiveCompletion, &[Oracle::Receive]),
         (Sabotage::ClaimInSack, &[Oracle::Sack]),
         (Sabotage::ClaimInCack, &[Oracle::Sack]),
@@ -47,6 +56,8 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
         (Sabotage::WrongAddress, &[Oracle::Segmentation]),
         (Sabotage::HideRetransmission, &[Oracle::Segmentation]),
         (Sabotage::AlterImmediate, &[Oracle::Segmentation]),
+        (Sabotage::ForgetFlight, &[Oracle::Inflight]),
+        (Sabotage::Allocate, &[Oracle::Allocation]),
     ] {
         assert_eq!(noticed(what, expected, 10), 10, "{what:?} passes unnoticed");
     }
@@ -58,7 +69,17 @@ fn sabotage_that_may_be_harmless_is_noticed_when_it_is_not() {
         (Sabotage::SwallowSack, [Oracle::Duty].as_slice()),
         (Sabotage::SwallowAck, &[Oracle::Duty]),
         (Sabotage::SamePath, &[Oracle::Retransmission, Oracle::Path]),
+        (
+            Sabotage::Haste,
+            &[Oracle::Retransmission, Oracle::Path, Oracle::Inflight],
+        ),
+        (
+            Sabotage::Favourite,
+            &[Oracle::Balance, Oracle::Path, Oracle::Retransmission],
+        ),
+        (Sabotage::Restless, &[Oracle::Timer]),
+        (Sabotage::WideWindow, &[Oracle::Window, Oracle::Duty]),
     ] {
-        assert!(noticed(what, expected, 20) > 0, "{what:?} passes unnoticed");
+        assert!(noticed(what, expected, 40) > 0, "{what:?} passes unnoticed");
     }
 }

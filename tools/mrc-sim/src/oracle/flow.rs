@@ -1,5 +1,6 @@
 //! One direction of a connection, as the specification numbers it: messages, packets, and what both ends know of them.
 
+use crate::oracle::flight::Flight;
 use crate::oracle::requestor::RequestorModel;
 use crate::oracle::responder::ResponderModel;
 use crate::rng::mix;
@@ -63,6 +64,8 @@ pub struct Flow {
     pub source: Vec<u8>,
     /// The sending end.
     pub requestor: RequestorModel,
+    /// What it has in flight.
+    pub flight: Flight,
     /// The receiving end.
     pub responder: ResponderModel,
 }
@@ -132,6 +135,7 @@ impl Flow {
             first_psn: Psn::new(plan.psn[side]),
             source: random_bytes(mix(seed, plan.psn[side].into()), source_len),
             requestor: RequestorModel::new(plan, side, count),
+            flight: Flight::new(plan.timeout_ns()),
             responder: ResponderModel::new(plan, 1 - side, count),
             messages,
             packets,

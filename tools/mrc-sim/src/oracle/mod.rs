@@ -4,8 +4,11 @@
 //! [`requestor`] judges what is sent, [`responder`] what becomes of what arrives and what is answered, [`completion`] what applications are told.
 
 mod answers;
+pub mod balance;
 pub mod completion;
+pub mod flight;
 pub mod flow;
+pub mod pace;
 pub mod path;
 pub mod requestor;
 pub mod responder;
@@ -31,6 +34,8 @@ pub enum Oracle {
     WriteImm,
     /// Only eligible paths carry packets.
     Path,
+    /// Equal load on planes and paths.
+    Balance,
     /// Retransmissions are needed and take a fresh path.
     Retransmission,
     /// SACKs say what was received, no more and no less.
@@ -47,6 +52,8 @@ pub enum Oracle {
     Inflight,
     /// Timers move on.
     Timer,
+    /// No memory after creation.
+    Allocation,
     /// Everything ends, and does not take for ever.
     Liveness,
     /// Damaged packets die at the ICRC.

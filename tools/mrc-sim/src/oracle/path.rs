@@ -1,8 +1,9 @@
 //! On which paths packets may leave (protocol.md §8).
 
 use crate::ensure;
-use crate::oracle::Checked;
+use crate::oracle::Breach;
 use crate::oracle::Oracle::{Path, Retransmission};
+use crate::oracle::balance::Census;
 use mrc_protocol::{EvState, Qp, Reason, Transmit};
 use mrc_wire::{Headers, PortSet};
 
@@ -32,7 +33,8 @@ impl Exits {
     }
 }
 
-/// Judges the path of a packet. `before` is the path of the previous copy of a write that is sent again.
+/// Judges the path of a packet, and the shares of all planes. `before` is the path of the previous copy of a write that is
+/// sent again, `share` the number of active paths that each plane should have. Returns what the paths look like.
 pub fn judge_path(
     name: &str,
     qp: &Qp,
@@ -40,7 +42,8 @@ pub fn judge_path(
     exits: Exits,
     before: Option<(u32, u8)>,
     cc_room: PortSet,
-) -> Checked {
+    share: u16,
+) -> Result<Census, Breach> {
     let path = (sent.ev.0, sent.port.get());
     ensure!(
         exits.open().contains(sent.port),
@@ -52,9 +55,12 @@ pub fn judge_path(
     let mut state = None;
     let mut good_elsewhere = None;
     let mut good = 0;
+    let mut census = Census::new();
     for view in qp.ev_states() {
+        census.add(&view);
         let other = (view.entry.ev.0, view.entry.port.get());
         if other == path {
+            census.chose_active |= view.active;
             // An EV may stand in a profile more than once; its best copy counts.
             state = Some(match state {
                 Some(EvState::Good) => EvState::Good,
@@ -83,7 +89,7 @@ pub fn judge_path(
             "{name}: {:?} on {path:x?}, which the queue pair does not have",
             sent.bth.opcode
         );
-        return Ok(());
+        return Ok(census);
     };
     ensure!(
         state != EvState::Denied,
@@ -105,5 +111,6 @@ pub fn judge_path(
             sent.bth.psn
         );
     }
-    Ok(())
+    census.judge_shares(name, share)?;
+    Ok(census)
 }

@@ -2,6 +2,7 @@
 
 use crate::ensure;
 use crate::oracle::Oracle::{Retransmission, Segmentation, Window, WriteImm};
+use crate::oracle::flight::Tolerance;
 use crate::oracle::flow::Flow;
 use crate::oracle::{Checked, Oracle};
 use crate::scenario::ConnectionPlan;
@@ -97,7 +98,8 @@ impl RequestorModel {
 
 impl Flow {
     /// Judges a write on its way out, and remembers it. `slot` is the slot of its message.
-    pub fn judge_write(&mut self, sent: &Transmit, slot: Option<u32>, now_ns: u64) -> Checked {
+    pub fn judge_write(&mut self, sent: &Transmit, slot: Option<u32>, tolerance: Tolerance) -> Checked {
+        let now_ns = tolerance.now_ns;
         let bth = &sent.bth;
         let index = self.index_of(bth.psn);
         let name = &self.name;
@@ -226,6 +228,12 @@ impl Flow {
                 "{name}: packet {at} is sent again after its acknowledgement"
             );
         }
+        if new || !model.packets[at].acked {
+            // UDP length + 40 (protocol.md §5.1).
+            let bytes = 48 + Bth::LEN as u32 + sent.headers.wire_len() as u32 + packet.len.next_multiple_of(4) + 4;
+            let path = (sent.ev.0, sent.port.get());
+            self.flight.judge_send(name, index, path, bytes, tolerance)?;
+        }
         let last_of_message = (message.first + message.packets) as i64 - 1;
         let is_first_of_wimm = new && packet.offset == 0 && message.imm.is_some();
         let model = &mut self.requestor;
@@ -244,7 +252,7 @@ impl Flow {
     }
 
     /// A SACK reaches the requestor.
-    pub fn learn_sack(&mut self, seth: &Seth) {
+    pub fn learn_sack(&mut self, seth: &Seth, now_ns: u64) {
         let newest = self.requestor.sent as i64 - 1;
         let cack = self.index_of(seth.cack_psn);
         let base = self.index_of(seth.bitmap_base());
@@ -257,17 +265,23 @@ impl Flow {
             return; // protocol.md §5.5 step 1
         }
         self.requestor.mark_through(cack);
+        self.flight.acked_through(cack, now_ns);
+        if let Some(id) = seth.probe_id() {
+            self.flight.probe_answered(id);
+        }
         for index in facts {
             self.requestor.mark(index);
+            self.flight.acked(index, now_ns);
         }
     }
 
     /// A Transport ACK reaches the requestor.
-    pub fn learn_ack(&mut self, psn: Psn, aeth: &Aeth) {
+    pub fn learn_ack(&mut self, psn: Psn, aeth: &Aeth, now_ns: u64) {
         let index = self.index_of(psn);
         if aeth.meaning() != Syndrome::Ack || index >= self.requestor.sent as i64 {
             return;
         }
+        self.flight.acked_through(index, now_ns);
         let model = &mut self.requestor;
         model.mark_through(index);
         model.transport_acked = model.transport_acked.max(index);
@@ -305,7 +319,8 @@ impl Flow {
     }
 
     /// Judges a probe on its way out.
-    pub fn judge_probe(&self, bth: &Bth) -> Checked {
+    pub fn judge_probe(&mut self, bth: &Bth, id: u16, now_ns: u64) -> Checked {
+        self.flight.probed(id, now_ns);
         let dest = self.requestor.dest_qpn;
         ensure!(
             bth.dqp.get() == dest && bth.psn.get() == 0,

@@ -252,7 +252,12 @@ pub enum Happening {
 }
 
 impl ConnectionPlan {
-    /// T0 in nanoseconds (protocol.md §4).
+    /// T0 in nanoseconds (protocol.md §4); `None`: disabled.
+    pub fn timeout_ns(&self) -> Option<u64> {
+        (self.timeout > 0).then(|| self.t0_ns())
+    }
+
+    /// T0 in nanoseconds, of a timeout that is not disabled.
     pub fn t0_ns(&self) -> u64 {
         1024u64 << self.timeout
     }

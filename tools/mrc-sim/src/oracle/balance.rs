@@ -1,0 +1,169 @@
+//! Equal load on all planes and paths (protocol.md §8.3).
+//!
+//! *Shares.* A plane never has more active paths than its share, and less only when it has no GOOD backup left.
+//!
+//! *Turns.* While nothing disturbs the rotation, each active path has one turn per pass. A stretch of sends begins and ends
+//! inside a pass, so the numbers of turns of any two active paths differ by at most 2, and those of planes with n active
+//! paths each by at most 2n. A stretch ends when the active set changes, when an active path is not GOOD or had to lose a
+//! turn, when a packet is sent again (it avoids the path of its lost copy), and when a port with active paths is down, has no
+//! transmit room, or has no room in the window of its congestion controller.
+
+use crate::ensure;
+use crate::oracle::Checked;
+use crate::oracle::Oracle::Balance as Uneven;
+use mrc_protocol::{EvState, EvView, Reason};
+use mrc_wire::{PortNum, PortSet};
+use std::collections::BTreeMap;
+
+/// What the paths of a queue pair look like at a send.
+#[derive(Debug, Clone, Default)]
+pub struct Census {
+    /// Active paths by port number.
+    active: [u16; PortNum::MAX as usize + 1],
+    /// GOOD paths by port number that are not active.
+    backup: [u16; PortNum::MAX as usize + 1],
+    active_ports: PortSet,
+    /// All active paths are GOOD, and none had to lose a turn since the start.
+    steady: bool,
+    /// Which paths are active.
+    fingerprint: u64,
+    /// The path that was chosen is one of them.
+    pub chose_active: bool,
+}
+
+impl Census {
+    /// Of no path yet.
+    pub fn new() -> Census {
+        Census {
+            steady: true,
+            ..Census::default()
+        }
+    }
+
+    /// Takes one path in.
+    pub fn add(&mut self, view: &EvView) {
+        let port = usize::from(view.entry.port.get());
+        if view.active {
+            self.active[port] += 1;
+            self.active_ports.insert(view.entry.port);
+            self.steady &= view.state == EvState::Good && view.reason != Reason::Turn;
+            let path = u64::from(view.entry.ev.0) << 8 | u64::from(view.entry.port.get());
+            self.fingerprint = self.fingerprint.wrapping_add(crate::rng::mix(path, view.since.as_ns()));
+        } else if view.state == EvState::Good {
+            self.backup[port] += 1;
+        }
+    }
+
+    /// Judges the shares of all planes.
+    pub fn judge_shares(&self, name: &str, share: u16) -> Checked {
+        for port in 1..self.active.len() {
+            let (active, backup) = (self.active[port], self.backup[port]);
+            ensure!(
+                active <= share && (active == share || backup == 0),
+                Uneven,
+                "{name}: {active} of {share} paths of plane {port} are active, {backup} good ones are not"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The turns of a stretch.
+#[derive(Debug, Default)]
+pub struct Balance {
+    turns: BTreeMap<(u32, u8), u32>,
+    fingerprint: u64,
+    paths: usize,
+    fewest: u32,
+    /// Sends that were judged with a stretch of more than one pass behind them.
+    pub judged: u64,
+}
+
+impl Balance {
+    /// A packet took `path`, one of the rotation. `open`: ports that were open to it.
+    pub fn judge_turn(&mut self, name: &str, census: &Census, open: PortSet, path: (u32, u8), again: bool) -> Checked {
+        let disturbed = again || !census.steady || !census.active_ports.difference(open).is_empty();
+        if disturbed || census.fingerprint != self.fingerprint {
+            self.turns.clear();
+            self.fewest = 0;
+            self.fingerprint = census.fingerprint;
+            self.paths = census.active.iter().map(|count| usize::from(*count)).sum();
+        }
+        if disturbed {
+            return Ok(());
+        }
+        let turns = self.turns.entry(path).or_default();
+        *turns += 1;
+        let turns = *turns;
+        if turns > self.fewest + 2 {
+            let fewest = self.turns.values().min().copied().unwrap_or(0);
+            self.fewest = if self.turns.len() < self.paths { 0 } else { fewest };
+        }
+        ensure!(
+            turns <= self.fewest + 2,
+            Uneven,
+            "{name}: path {path:x?} has turn {turns}, another active one has had {} of {:?}",
+            self.fewest,
+            self.turns
+        );
+        self.judged += u64::from(self.turns.len() == self.paths && self.paths > 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mrc_protocol::{EvEntry, Instant};
+    use mrc_wire::Ev;
+
+    fn view(ev: u32, port: u8, state: EvState, active: bool) -> EvView {
+        let port = PortNum::new(port).expect("a port");
+        EvView {
+            entry: EvEntry { ev: Ev(ev), port },
+            state,
+            reason: Reason::Initial,
+            since: Instant(0),
+            active,
+            eligible: true,
+        }
+    }
+
+    fn census(paths: &[EvView]) -> Census {
+        let mut census = Census::new();
+        for path in paths {
+            census.add(path);
+        }
+        census
+    }
+
+    #[test]
+    fn a_path_that_takes_the_turns_of_another_is_noticed() {
+        let census = census(&[view(1, 1, EvState::Good, true), view(2, 2, EvState::Good, true)]);
+        let mut balance = Balance::default();
+        let open = PortSet::first(2);
+        for _ in 0..2 {
+            assert!(balance.judge_turn("q", &census, open, (1, 1), false).is_ok());
+        }
+        assert!(balance.judge_turn("q", &census, open, (1, 1), false).is_err());
+    }
+
+    #[test]
+    fn a_port_without_room_excuses_what_passes_it_over() {
+        let census = census(&[view(1, 1, EvState::Good, true), view(2, 2, EvState::Good, true)]);
+        let mut balance = Balance::default();
+        for _ in 0..9 {
+            let open = PortSet::first(1);
+            assert!(balance.judge_turn("q", &census, open, (1, 1), false).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_plane_without_its_share_must_have_no_good_path_left() {
+        let short = census(&[view(1, 1, EvState::Good, true), view(2, 1, EvState::AssumedBad, false)]);
+        assert!(short.judge_shares("q", 2).is_ok());
+        let idle = census(&[view(1, 1, EvState::Good, true), view(2, 1, EvState::Good, false)]);
+        assert!(idle.judge_shares("q", 2).is_err());
+        assert!(idle.judge_shares("q", 1).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! What is judged of a host after each of its turns, with the oracles' own accounts.
+
+use crate::ensure;
+use crate::oracle::flight::{Load, Tolerance, judge_account};
+use crate::oracle::{Checked, Oracle};
+use crate::world::World;
+use mrc_protocol::{QpState, Qpcc};
+use mrc_wire::{Packet, PortSet};
+
+impl World {
+    /// The bytes of a packet that counts as received are in memory, right now.
+    pub(crate) fn judge_placed(&self, index: usize, connection: usize, side: usize, packet: &Packet<'_>) -> Checked {
+        let flow = &self.flows[connection][1 - side];
+        let at = flow.index_of(packet.bth.psn);
+        let Some(at) = usize::try_from(at)
+            .ok()
+            .filter(|at| *at < flow.packets.len() && flow.responder.has(*at))
+        else {
+            return Ok(());
+        };
+        let facts = flow.packets[at];
+        if facts.len == 0 {
+            return Ok(());
+        }
+        let va = flow.messages[facts.message].va + u64::from(facts.offset);
+        let placed = self.hosts[index].memory.bytes(va, facts.len.into());
+        ensure!(
+            placed == Some(flow.packet_data(at)),
+            Oracle::Data,
+            "{}: packet {at} is not what was sent",
+            flow.name
+        );
+        Ok(())
+    }
+
+    /// Answers that are due were sent, unless nothing could leave.
+    pub(crate) fn judge_duties(&mut self, index: usize) -> Checked {
+        let host = &self.hosts[index];
+        for slot in &host.qps {
+            let blocked = host.local_up.intersection(host.peer_up[&slot.peer]).is_empty();
+            let full = host
+                .ports
+                .iter()
+                .any(|port| port.departures_ns.len() as u64 >= host.plan.tx_queue);
+            if !blocked && !full && !host.local_up.is_empty() && slot.qp.state() != QpState::Err {
+                self.flows[slot.connection][1 - slot.side].judge_duties()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Congestion controllers count what is in flight, and no port has more than its limit.
+    pub(crate) fn judge_inflight(&self, index: usize) -> Checked {
+        let host = &self.hosts[index];
+        for (number, qpcc) in host.qpccs.iter().enumerate() {
+            let slots = host.qps.iter().filter(|slot| slot.qpcc == number);
+            let alive = slots.filter(|slot| slot.qp.state() == QpState::Rts);
+            let flights = alive.map(|slot| &self.flows[slot.connection][slot.side].flight);
+            let tolerance = tolerance(qpcc, self.now_ns);
+            let (mut certain, mut possible) = (Load::default(), Load::default());
+            for flight in flights {
+                certain = certain.and(flight.certain(tolerance));
+                possible = possible.and(flight.possible());
+            }
+            let counted = Load {
+                packets: qpcc.inflight_packets(),
+                bytes: qpcc.inflight_bytes(),
+            };
+            judge_account(&format!("h{index}"), certain, possible, counted)?;
+            for port in PortSet::first(self.scenario.planes).iter() {
+                ensure!(
+                    qpcc.inflight_on(port) <= host.plan.cwnd_packets,
+                    Oracle::Inflight,
+                    "h{index}: {} packets in flight on port {}, limit {}",
+                    qpcc.inflight_on(port),
+                    port.get(),
+                    host.plan.cwnd_packets
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The limits of the loss rules as the host's measurements have them.
+pub(crate) fn tolerance(qpcc: &Qpcc, now_ns: u64) -> Tolerance {
+    Tolerance::new(now_ns, qpcc.base_rtt_ns(), qpcc.target_qdelay_ns())
+}
