@@ -15,7 +15,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, Packet, PortNum, PortSet};
+use mrc_wire::{Headers, Packet, PortNum};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -321,13 +321,9 @@ impl World {
         let rotates = matches!(transmit.headers, Headers::Write { .. } | Headers::Probe(_));
         if rotates && census.chose_active {
             let path = (transmit.ev.0, transmit.port.get());
-            let limits = if transmit.payload.is_some() {
-                cc_room
-            } else {
-                PortSet::first(PortNum::MAX)
-            };
-            let open = exits.open().intersection(limits);
-            balance.judge_turn(&name, &census, open, path, transmit.is_retransmission)?;
+            let open = exits.open().intersection(cc_room);
+            let strays = transmit.is_retransmission || transmit.payload.is_none();
+            balance.judge_turn(&name, &census, open, path, strays)?;
         }
         match &transmit.headers {
             Headers::Write { .. } => {

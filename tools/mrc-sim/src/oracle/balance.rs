@@ -5,8 +5,8 @@
 //! *Turns.* While nothing disturbs the rotation, each active path has one turn per pass. A stretch of sends begins and ends
 //! inside a pass, so the numbers of turns of any two active paths differ by at most 2, and those of planes with n active
 //! paths each by at most 2n. A stretch ends when the active set changes, when an active path is not GOOD or had to lose a
-//! turn, when a packet is sent again (it avoids the path of its lost copy), and when a port with active paths is down, has no
-//! transmit room, or has no room in the window of its congestion controller.
+//! turn, when a packet is sent again (it avoids the path of its lost copy) or a probe is sent (it prefers a plane), and when a
+//! port with active paths is down, has no transmit room, or has no room in the window of its congestion controller.
 
 use crate::ensure;
 use crate::oracle::Checked;
@@ -80,9 +80,10 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// A packet took `path`, one of the rotation. `open`: ports that were open to it.
-    pub fn judge_turn(&mut self, name: &str, census: &Census, open: PortSet, path: (u32, u8), again: bool) -> Checked {
-        let disturbed = again || !census.steady || !census.active_ports.difference(open).is_empty();
+    /// A packet took `path`, one of the rotation. `open`: ports that were open to it; `strays`: it had reasons of its own to pass
+    /// over some paths.
+    pub fn judge_turn(&mut self, name: &str, census: &Census, open: PortSet, path: (u32, u8), strays: bool) -> Checked {
+        let disturbed = strays || !census.steady || !census.active_ports.difference(open).is_empty();
         if disturbed || census.fingerprint != self.fingerprint {
             self.turns.clear();
             self.fewest = 0;
