@@ -3,16 +3,22 @@
 use mrc_wire::{Bth, Headers};
 
 /// A packet on its way.
+// In this order: what switches look at comes first and fits one line of the processor's cache.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub struct Frame {
     /// Sending host.
     pub src: usize,
     /// Receiving host.
     pub dst: usize,
-    /// Plane, i.e. number of the port at both ends.
-    pub plane: u8,
+    /// A switch has cut it.
+    pub trim: Option<Trim>,
+    /// Size as sent, for the sending port's clock, in bytes.
+    pub size: u32,
     /// Entropy value: the path inside the plane.
     pub ev: u32,
+    /// Plane, i.e. number of the port at both ends.
+    pub plane: u8,
     /// Write or probe, in contrast to answers.
     pub data: bool,
     /// Travels in the class above data.
@@ -21,14 +27,10 @@ pub struct Frame {
     pub trimmable: bool,
     /// ECN-capable.
     pub ect: bool,
-    /// Size as sent, for the sending port's clock, in bytes.
-    pub size: u32,
-    /// The packet.
-    pub body: Body,
     /// Congestion was met.
     pub ce: bool,
-    /// A switch has cut it.
-    pub trim: Option<Trim>,
+    /// The packet.
+    pub body: Body,
     /// Bits to flip, as random numbers to be taken modulo the frame's length.
     pub flips: Vec<u64>,
     /// Running number of the transmission, for traces and oracles.

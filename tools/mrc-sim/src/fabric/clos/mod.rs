@@ -13,7 +13,7 @@ pub mod topology;
 use crate::coverage::Coverage;
 use crate::fabric::Next;
 use crate::fabric::clos::plan::{ClosPlan, PlanError};
-use crate::fabric::clos::port::{Far, Port, PortCounters, Rules};
+use crate::fabric::clos::port::{End, Far, Port, PortCounters, Rules};
 use crate::fabric::clos::routing::{Key, Routes};
 use crate::fabric::clos::sampler::{Sampler, Series};
 use crate::fabric::clos::topology::{Link, LinkId, Place, Shape};
@@ -26,6 +26,10 @@ use crate::rng::Rng;
 pub struct Clos {
     plan: ClosPlan,
     ports: Vec<Port>,
+    /// The far ends of all links, in little room: every hop asks for one.
+    ends: Vec<End>,
+    /// Links that are down, each as often as outages hold it.
+    cuts: u32,
     routes: Routes,
     faults: Vec<FaultNode>,
     /// Rules of all ports but those of the last hop, and of those.
@@ -113,6 +117,8 @@ impl Clos {
             }
         }
         Ok(Clos {
+            ends: ports.iter().map(|port| port.end).collect(),
+            cuts: 0,
             rules: [false, true].map(|last_hop| Rules::new(&plan.queues, plan.mtu_bytes, last_hop)),
             sampler: Sampler::new(plan.sampling.as_ref(), &shape),
             totals: Totals::default(),
@@ -165,7 +171,7 @@ impl Clos {
         match step.0 {
             Inner::Hop { frame, link } => {
                 self.totals.on_links -= 1;
-                if self.ports[link as usize].cuts > 0 {
+                if self.cuts > 0 && self.ports[link as usize].cuts > 0 {
                     self.lose(link);
                 } else if let Some(next) = self.next_link(link, &frame) {
                     self.forward(next, frame, now_ns, coverage, &mut emit);
@@ -177,9 +183,9 @@ impl Clos {
                 let port = &mut self.ports[link as usize];
                 port.clocked = false;
                 let from_ps = port.free_ps;
-                if let Some(frame) = port.pop() {
+                if let Some((frame, bytes)) = port.pop() {
                     self.totals.queued -= 1;
-                    self.transmit(link, frame, from_ps, coverage, &mut emit);
+                    self.transmit(link, frame, bytes, from_ps, coverage, &mut emit);
                 }
             }
             Inner::Outage { index, phase } => self.change(index as usize, phase),
@@ -195,7 +201,7 @@ impl Clos {
     fn next_link(&self, link: LinkId, frame: &Frame) -> Option<LinkId> {
         let Shape { leaves, spines, .. } = self.plan.shape;
         let (hosts, to_leaf) = (self.plan.shape.hosts(), self.plan.shape.leaf_of(frame.dst));
-        let Port { far, plane, .. } = self.ports[link as usize];
+        let End { far, plane } = self.ends[link as usize];
         let offset = match far {
             Far::Host => return None,
             Far::Leaf(leaf) if to_leaf == usize::from(leaf) => hosts + frame.dst,
@@ -220,11 +226,12 @@ impl Clos {
         emit: &mut impl FnMut(Next),
     ) {
         let port = &mut self.ports[link as usize];
-        let rules = &self.rules[usize::from(port.far == Far::Host)];
+        let rules = &self.rules[usize::from(port.end.far == Far::Host)];
         if !port.admits(&mut frame, rules, now_ns) {
             self.totals.dropped += 1;
         } else if port.is_idle(now_ns) {
-            self.transmit(link, frame, now_ns * 1000, coverage, emit);
+            let bytes = frame.wire_size();
+            self.transmit(link, frame, bytes, now_ns * 1000, coverage, emit);
         } else {
             port.push(frame);
             self.totals.queued += 1;
@@ -245,15 +252,16 @@ impl Clos {
         &mut self,
         link: LinkId,
         mut frame: Box<Frame>,
+        bytes: u32,
         from_ps: u64,
         coverage: &mut Coverage,
         emit: &mut impl FnMut(Next),
     ) {
         let port = &mut self.ports[link as usize];
-        if let Some(ramp) = self.rules[usize::from(port.far == Far::Host)].ecn {
+        if let Some(ramp) = self.rules[usize::from(port.end.far == Far::Host)].ecn {
             port.mark(&mut frame, ramp, &mut self.rng);
         }
-        let end_ps = port.transmit(frame.wire_size(), from_ps);
+        let end_ps = port.transmit(bytes, from_ps);
         let cut = port.cuts > 0;
         self.clock(link, emit);
         if cut {
@@ -310,7 +318,7 @@ impl Clos {
     }
 
     fn end_travel(&mut self, link: LinkId, frame: Box<Frame>, arrives_ns: u64, emit: &mut impl FnMut(Next)) {
-        if self.ports[link as usize].far == Far::Host {
+        if self.ports[link as usize].end.far == Far::Host {
             self.totals.arrived += 1;
             emit(Next::Arrive(arrives_ns, frame));
         } else {
@@ -329,8 +337,14 @@ impl Clos {
         for link in self.plan.shape.links_of(place).unwrap_or_default() {
             let port = &mut self.ports[self.plan.shape.id(link) as usize];
             match phase {
-                Phase::Cut => port.cuts += 1,
-                Phase::Heal => port.cuts -= 1,
+                Phase::Cut => {
+                    self.cuts += 1;
+                    port.cuts += 1;
+                }
+                Phase::Heal => {
+                    self.cuts -= 1;
+                    port.cuts -= 1;
+                }
                 Phase::Withdraw => port.withdrawals += 1,
                 Phase::Restore => port.withdrawals -= 1,
             }
@@ -394,7 +408,8 @@ fn port(plan: &ClosPlan, link: Link) -> Port {
         Link::SpineUp { spine, .. } => (Far::Spine(spine as u16), plan.spine_link),
         Link::SpineDown { leaf, .. } => (Far::Leaf(leaf as u16), plan.spine_link),
     };
-    Port::new(far, link.plane(), rate)
+    let plane = link.plane();
+    Port::new(End { far, plane }, rate)
 }
 
 /// A fault without a place meets every frame once: on the first link.

@@ -37,6 +37,13 @@ pub(super) enum Far {
     Spine(u16),
 }
 
+/// The far end of a link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) far: Far,
+    pub(super) plane: u8,
+}
+
 /// How a port's queues treat frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
@@ -51,8 +58,7 @@ pub(super) struct Rules {
 /// A port of a switch or host, with the link that leaves it.
 #[derive(Debug)]
 pub(super) struct Port {
-    pub(super) far: Far,
-    pub(super) plane: u8,
+    pub(super) end: End,
     pub(super) link: LinkPlan,
     /// Outages that hold the link down.
     pub(super) cuts: u16,
@@ -60,7 +66,7 @@ pub(super) struct Port {
     pub(super) withdrawals: u16,
     /// Numbers of the faults on the link.
     pub(super) faults: Box<[u16]>,
-    queues: [VecDeque<Box<Frame>>; 2],
+    queues: [VecDeque<Waiting>; 2],
     waiting: [u32; 2],
     /// When the link is free.
     pub(super) free_ps: u64,
@@ -70,6 +76,14 @@ pub(super) struct Port {
     trimmed_ps: u64,
     pub(super) busy_ps: u64,
     pub(super) counters: PortCounters,
+}
+
+/// A frame in a queue, with its size at hand: at the time of its departure nobody needs to look at the frame itself, which
+/// the processor's cache has long forgotten.
+#[derive(Debug)]
+struct Waiting {
+    frame: Box<Frame>,
+    bytes: u32,
 }
 
 impl Rules {
@@ -95,10 +109,9 @@ impl Ramp {
 }
 
 impl Port {
-    pub(super) fn new(far: Far, plane: u8, link: LinkPlan) -> Port {
+    pub(super) fn new(end: End, link: LinkPlan) -> Port {
         Port {
-            far,
-            plane,
+            end,
             link,
             cuts: 0,
             withdrawals: 0,
@@ -181,17 +194,18 @@ impl Port {
     /// Queues a frame that was admitted.
     pub(super) fn push(&mut self, frame: Box<Frame>) {
         let class = if frame.is_data_class() { DATA } else { CONTROL };
-        self.waiting[class] += frame.wire_size();
-        self.queues[class].push_back(frame);
+        let bytes = frame.wire_size();
+        self.waiting[class] += bytes;
+        self.queues[class].push_back(Waiting { frame, bytes });
         self.counters.high_water_bytes = self.counters.high_water_bytes.max(self.waiting_bytes());
     }
 
-    /// The frame that leaves next: control before data.
-    pub(super) fn pop(&mut self) -> Option<Box<Frame>> {
+    /// The frame that leaves next, with its size: control before data.
+    pub(super) fn pop(&mut self) -> Option<(Box<Frame>, u32)> {
         let class = if self.queues[CONTROL].is_empty() { DATA } else { CONTROL };
-        let frame = self.queues[class].pop_front()?;
-        self.waiting[class] -= frame.wire_size();
-        Some(frame)
+        let Waiting { frame, bytes } = self.queues[class].pop_front()?;
+        self.waiting[class] -= bytes;
+        Some((frame, bytes))
     }
 
     /// Marks a frame that leaves, by what waits behind it: so the mark tells of the queue now, not of that when it came.
