@@ -160,6 +160,10 @@ pub struct InitAttr {
 pub struct PeerCaps {
     /// It answers trimmed packets with NACKs.
     pub trim_nack: bool,
+    /// It may change its window at run time, and bears that this side does (protocol.md §5.4).
+    pub dynamic_mpr: bool,
+    /// It takes its service time out of the timestamps that it reflects (protocol.md §6.9).
+    pub svc_time: bool,
 }
 
 /// INIT to RTR.
@@ -177,6 +181,10 @@ pub struct RtrAttr {
     pub max_wimm_dest: u16,
     /// This side answers trimmed packets with NACKs.
     pub trim_nack: bool,
+    /// This side wishes for Dynamic MPR; it is in force if the peer does too (protocol.md §5.4).
+    pub dynamic_mpr: bool,
+    /// This side takes its service time out of the timestamps that it reflects (protocol.md §6.9).
+    pub svc_time: bool,
     /// The peer's capabilities.
     pub peer: PeerCaps,
 }

@@ -148,6 +148,8 @@ pub(crate) struct Setup {
     pub(crate) retry: RetryAttr,
     pub(crate) first_psn: u32,
     pub(crate) trimming: bool,
+    pub(crate) dynamic_mpr: bool,
+    pub(crate) svc_time: bool,
     pub(crate) cc: Qpcc,
     pub(crate) region: usize,
 }
@@ -168,6 +170,8 @@ impl Default for Setup {
             retry: RetryAttr::default(),
             first_psn: 10,
             trimming: false,
+            dynamic_mpr: false,
+            svc_time: false,
             cc: Qpcc::fixed(192),
             region: 1 << 20,
         }
@@ -204,8 +208,12 @@ impl Setup {
             mpr_dest: self.mpr,
             max_wimm_dest: self.max_wimm,
             trim_nack: self.trimming,
+            dynamic_mpr: self.dynamic_mpr,
+            svc_time: self.svc_time,
             peer: PeerCaps {
                 trim_nack: self.trimming,
+                dynamic_mpr: self.dynamic_mpr,
+                svc_time: self.svc_time,
             },
         };
         let rts = RtsAttr {

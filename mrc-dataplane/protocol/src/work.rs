@@ -279,6 +279,9 @@ pub enum StateError {
         /// The limit.
         max: u32,
     },
+    /// The window cannot change.
+    #[error("the window is fixed: set dynamic_mpr on both sides at RTR to change it later")]
+    FixedWindow,
     /// Timeout or retry counts.
     #[error("timeout must be at most 24, linear_cnt at most 7, exp_cnt at most 25")]
     Retry,

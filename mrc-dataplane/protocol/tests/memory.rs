@@ -66,7 +66,12 @@ fn queue_pair(own: u32, peer: u32) -> Qp {
         mpr_dest: 8,
         max_wimm_dest: 128,
         trim_nack: true,
-        peer: PeerCaps { trim_nack: true },
+        dynamic_mpr: false,
+        svc_time: false,
+        peer: PeerCaps {
+            trim_nack: true,
+            ..PeerCaps::default()
+        },
     };
     qp.handle_rtr(&rtr, Instant::ZERO).unwrap();
     let rts = RtsAttr {

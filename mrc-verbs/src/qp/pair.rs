@@ -291,6 +291,7 @@ impl QueuePair {
             QpState::Rtr => {
                 let missing = |attribute| Error::MissingAttribute { attribute };
                 let address = next.address.ok_or_else(|| missing("address"))?;
+                let capabilities = &self.context.device().limits().capabilities;
                 let attr = RtrAttr {
                     dest_qpn: Qpn::new(next.dest_qpn.ok_or_else(|| missing("dest_qpn"))?),
                     rq_psn: Psn::new(next.rq_psn),
@@ -301,8 +302,12 @@ impl QueuePair {
                     })?,
                     mpr_dest: next.mpr_dest,
                     max_wimm_dest: next.max_wimm_dest.max(1),
-                    trim_nack: self.context.device().limits().capabilities.trim_nack,
+                    trim_nack: capabilities.trim_nack,
+                    dynamic_mpr: next.capabilities.contains(QpCapabilities::DYNAMIC_MPR),
+                    svc_time: capabilities.svc_time,
                     peer: PeerCaps {
+                        dynamic_mpr: next.capabilities.contains(QpCapabilities::DYNAMIC_MPR),
+                        svc_time: !next.capabilities.contains(QpCapabilities::SVC_TIME_DEST_UNSUPPORTED),
                         trim_nack: !next.capabilities.contains(QpCapabilities::TRIM_NACK_DEST_UNSUPPORTED),
                     },
                 };

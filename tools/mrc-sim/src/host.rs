@@ -201,8 +201,11 @@ impl QpSlot {
             mpr_dest: plan.mpr[own],
             max_wimm_dest: plan.max_wimm[own],
             trim_nack: plan.trim_nack[own],
+            dynamic_mpr: false,
+            svc_time: false,
             peer: PeerCaps {
                 trim_nack: plan.trim_nack[peer],
+                ..PeerCaps::default()
             },
         };
         self.qp.handle_rtr(&rtr, now)?;

@@ -27,12 +27,16 @@ impl Qp {
         // protocol.md §12, §8.2 (2)
         let trimmable = self.fabric_trims && attr.peer.trim_nack;
         self.paths.set_loss_condemns(trimmable);
+        // protocol.md §2.1: both must agree.
+        let dynamic_mpr = attr.dynamic_mpr && attr.peer.dynamic_mpr;
         self.conn = Connection {
             qpn: self.qpn,
             dest_qpn: attr.dest_qpn,
             p_key: self.conn.p_key,
             pmtu: attr.pmtu.bytes() as u32,
             trimmable,
+            dynamic_mpr,
+            peer_svc_time: attr.peer.svc_time,
         };
         self.responder.start(
             self.conn,
@@ -41,6 +45,8 @@ impl Qp {
                 window: u32::from(attr.mpr_dest) * 128,
                 max_wimm: attr.max_wimm_dest,
                 trim_nack: attr.trim_nack,
+                dynamic_mpr,
+                svc_time: attr.svc_time,
             },
         );
         self.state = QpState::Rtr;
@@ -81,6 +87,21 @@ impl Qp {
         if let Some(remote_write) = attr.remote_write {
             self.responder.set_remote_write(remote_write);
         }
+        Ok(())
+    }
+
+    /// Changes the window as responder, in units of 128 PSNs: 1 to `max_mpr` of creation. The peer learns it from the next SACK.
+    /// Only with Dynamic MPR (protocol.md §5.4). What it sends beyond a shrunk window, not knowing better, is NACKed and
+    /// comes again (§6.2).
+    pub fn handle_window(&mut self, mpr: u8) -> Result<(), StateError> {
+        if !self.state.permits().requests {
+            return Err(StateError::Transition(self.state, self.state));
+        }
+        if !self.conn.dynamic_mpr {
+            return Err(StateError::FixedWindow);
+        }
+        within("mpr", u32::from(mpr), u32::from(self.max_mpr))?;
+        self.responder.set_window(u32::from(mpr) * 128);
         Ok(())
     }
 

@@ -307,7 +307,10 @@ impl Qp {
     /// retransmissions, then probes, then new data.
     pub fn poll_transmit(&mut self, cx: &mut Cx<'_>, room: PortSet) -> Option<Transmit> {
         self.clock(cx.now);
-        if let Some(control) = self.responder.poll_control(&mut self.paths, room, &mut self.stats) {
+        let control = self
+            .responder
+            .poll_control(&mut self.paths, room, self.now, &mut self.stats);
+        if let Some(control) = control {
             return Some(control);
         }
         if self.state != QpState::Rts || self.lingering {

@@ -11,6 +11,7 @@ mod segment;
 mod table;
 mod tail;
 mod timeout;
+mod window;
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -24,6 +25,7 @@ use self::queue::SendQueue;
 use self::table::{State, Table};
 use self::tail::Tail;
 use self::timeout::Waits;
+use self::window::WindowNews;
 use crate::attr::{QpCreate, RetryAttr, Tuning};
 use crate::path::{EvIndex, PathSet};
 use crate::qpcc::Qpcc;
@@ -62,6 +64,10 @@ pub(crate) struct Connection {
     pub(crate) pmtu: u32,
     /// Writes may be trimmed: the fabric does it, and the peer answers.
     pub(crate) trimmable: bool,
+    /// SACKs may change the window (protocol.md §5.4).
+    pub(crate) dynamic_mpr: bool,
+    /// Reflected timestamps may be later than they were sent (protocol.md §6.9).
+    pub(crate) peer_svc_time: bool,
 }
 
 impl Connection {
@@ -72,6 +78,8 @@ impl Connection {
         p_key: 0,
         pmtu: 256,
         trimmable: false,
+        dynamic_mpr: false,
+        peer_svc_time: false,
     };
 }
 
@@ -88,6 +96,9 @@ pub(crate) struct SendLimits {
 pub(crate) struct Requestor {
     conn: Connection,
     limits: SendLimits,
+    /// The own limit of the window, in PSNs.
+    max_window: u32,
+    window_news: Option<WindowNews>,
     sack_gen_threshold_bytes: u32,
     flow_control: bool,
     queue: SendQueue,
@@ -123,6 +134,8 @@ impl Requestor {
                 max_wimm: 1,
                 retry: RetryAttr::default(),
             },
+            max_window: window,
+            window_news: None,
             sack_gen_threshold_bytes: create.tuning.sack_gen_threshold_bytes,
             flow_control: create.tuning.flow_control,
             queue: SendQueue::new(create.sq_depth, create.sq_sig_all),
@@ -147,6 +160,7 @@ impl Requestor {
     pub(crate) fn start(&mut self, conn: Connection, limits: SendLimits) {
         self.conn = conn;
         self.limits = limits;
+        self.window_news = None;
         self.next_psn = limits.sq_psn;
         self.unack_psn = limits.sq_psn.sub(1);
         self.tack_psn = self.unack_psn;

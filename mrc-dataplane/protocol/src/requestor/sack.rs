@@ -35,6 +35,16 @@ struct Echo {
     rtx: bool,
     /// 0 if there is none.
     tx_timestamp: Tick,
+    /// Later than it was sent, by the peer's service time (§6.9).
+    may_be_late: bool,
+}
+
+impl Echo {
+    /// Can the stamp be that of a copy sent at `sent`?
+    fn fits(self, sent: Instant, now: Instant) -> bool {
+        let late_ns = u64::from(sent.tick().elapsed_ns(self.tx_timestamp));
+        late_ns == 0 || self.may_be_late && late_ns <= now.since(sent)
+    }
 }
 
 impl Requestor {
@@ -47,8 +57,10 @@ impl Requestor {
     ) -> Result<(), DropReason> {
         self.check_plausible(seth)?;
         env.stats.sacks_received += 1;
+        self.hear_window(seth, state);
         let echo = Echo {
             rtx,
+            may_be_late: self.conn.peer_svc_time,
             tx_timestamp: state.map_or(Tick(0), |state| state.tx_timestamp),
         };
         let trigger = seth.trigger_psn().and_then(|psn| Some((psn, self.known(psn)?)));
@@ -245,7 +257,7 @@ fn copy_of(record: &Record, echo: Option<Echo>, now: Instant) -> Copy {
     let is_last = match (record.copies(), echo) {
         (1, _) => true,
         (2, Some(echo)) => echo.rtx,
-        (_, Some(echo)) => echo.rtx && echo.tx_timestamp == record.sent.tick(),
+        (_, Some(echo)) => echo.rtx && echo.fits(record.sent, now),
         (_, None) => false,
     };
     Copy {

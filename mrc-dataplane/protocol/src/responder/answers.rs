@@ -30,9 +30,21 @@ pub(super) struct Trigger {
     pub(super) rtx: bool,
     pub(super) base: Base,
     pub(super) tx_timestamp: Tick,
+    /// When it arrived.
+    pub(super) at: Tick,
 }
 
 impl Trigger {
+    /// The timestamp that its SACK reflects: where service time is taken out, later by what passed since its arrival
+    /// (protocol.md §6.9, P16). 0 would mean that there was none.
+    pub(super) fn stamp(&self, svc_time: bool, now: Instant) -> Tick {
+        if !svc_time || self.tx_timestamp == Tick(0) {
+            return self.tx_timestamp;
+        }
+        let ticks = now.tick().0.wrapping_sub(self.at.0);
+        Tick(self.tx_timestamp.0.wrapping_add(ticks).max(1))
+    }
+
     /// This trigger, in a SACK that stands for an unsent one too.
     fn after(self, unsent: Option<Self>) -> Self {
         let from_start = unsent.is_some_and(|unsent| unsent.base == Base::Start);

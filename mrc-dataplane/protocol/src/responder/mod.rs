@@ -33,6 +33,8 @@ pub(crate) struct ReceiveLimits {
     pub(crate) window: u32,
     pub(crate) max_wimm: u16,
     pub(crate) trim_nack: bool,
+    pub(crate) dynamic_mpr: bool,
+    pub(crate) svc_time: bool,
 }
 
 /// What the responder needs of its surroundings.
@@ -44,7 +46,10 @@ pub(crate) struct Env<'a> {
 
 pub(crate) struct Responder {
     conn: Connection,
+    /// `window` is the current one.
     limits: ReceiveLimits,
+    /// The largest window that the peer was ever told, in PSNs.
+    announced: u32,
     remote_write: bool,
     /// Everything up to here was received; `ePSN` is the next.
     cack_psn: Psn,
@@ -81,7 +86,10 @@ impl Responder {
                 window,
                 max_wimm: create.max_wimm,
                 trim_nack: false,
+                dynamic_mpr: false,
+                svc_time: false,
             },
+            announced: window,
             remote_write: false,
             cack_psn: Psn::new(0),
             max_rcv_psn: Psn::new(0),
@@ -107,9 +115,16 @@ impl Responder {
     pub(crate) fn start(&mut self, conn: Connection, limits: ReceiveLimits) {
         self.conn = conn;
         self.limits = limits;
+        self.announced = limits.window;
         self.cack_psn = limits.rq_psn.sub(1);
         self.max_rcv_psn = self.cack_psn;
         self.lowest_unsacked_psn = self.cack_psn;
+    }
+
+    /// protocol.md §5.4. What was received beyond a shrunk window stays received.
+    pub(crate) fn set_window(&mut self, window: u32) {
+        self.limits.window = window;
+        self.announced = self.announced.max(window);
     }
 
     pub(crate) fn set_remote_write(&mut self, remote_write: bool) {
@@ -186,13 +201,19 @@ impl Responder {
     }
 
     /// The next answer, on a path of this side's choice.
-    pub(crate) fn poll_control(&mut self, paths: &mut PathSet, room: PortSet, stats: &mut QpStats) -> Option<Transmit> {
+    pub(crate) fn poll_control(
+        &mut self,
+        paths: &mut PathSet,
+        room: PortSet,
+        now: Instant,
+        stats: &mut QpStats,
+    ) -> Option<Transmit> {
         if !self.has_answers() {
             return None;
         }
         let ev = paths.control(room)?;
         let entry = paths.entry(ev);
-        let (bth, headers) = self.next_answer(stats)?;
+        let (bth, headers) = self.next_answer(now, stats)?;
         Some(Transmit {
             bth: Bth {
                 p_key: self.conn.p_key,
@@ -208,7 +229,7 @@ impl Responder {
         })
     }
 
-    fn next_answer(&mut self, stats: &mut QpStats) -> Option<(Bth, Headers)> {
+    fn next_answer(&mut self, now: Instant, stats: &mut QpStats) -> Option<(Bth, Headers)> {
         let dqp = self.conn.dest_qpn;
         if let Some((psn, syndrome)) = self.nak.take() {
             stats.acks_sent += 1;
@@ -223,7 +244,7 @@ impl Responder {
         // §6.4: SACK before Transport ACK.
         if let Some(trigger) = self.answers.take_sack() {
             stats.sacks_sent += 1;
-            let (seth, state) = self.build_sack(&trigger);
+            let (seth, state) = self.build_sack(&trigger, now);
             self.answers.sack_again(self.unshown_count > 0);
             let bth = Bth {
                 rtx: trigger.rtx,

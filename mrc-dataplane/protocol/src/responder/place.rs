@@ -51,6 +51,8 @@ pub(super) enum Class {
     New,
     DuplicateAbove,
     DuplicateBelow,
+    /// Beyond the window, but inside one that was announced before it shrank.
+    Withdrawn,
     OutOfWindow,
 }
 
@@ -59,10 +61,12 @@ impl Responder {
         let ahead = psn.diff(self.cack_psn.next());
         if ahead < 0 {
             Class::DuplicateBelow
-        } else if ahead >= self.limits.window as i32 {
+        } else if ahead >= self.announced as i32 {
             Class::OutOfWindow
         } else if self.received.get(psn) {
             Class::DuplicateAbove
+        } else if ahead >= self.limits.window as i32 {
+            Class::Withdrawn
         } else {
             Class::New
         }
@@ -83,14 +87,17 @@ impl Responder {
             rtx: bth.rtx,
             base: if bth.rtx || bth.a { Base::Start } else { Base::Scan },
             tx_timestamp: packet.tx_timestamp(),
+            at: env.now.tick(),
         };
         if let Condition::Trimmed { last_hop } = packet.condition {
             env.stats.trims_received += 1;
             return self.on_trimmed(class, trigger, last_hop, env);
         }
         match class {
-            // P10: the window is never shrunk, so nobody can have believed that this PSN was inside.
+            // P10: nobody can have believed that this PSN was inside.
             Class::OutOfWindow => return Outcome::Dropped(DropReason::OutOfWindow),
+            // P10: the peer may not have known better.
+            Class::Withdrawn => return self.refuse_for_now(&trigger, NackReason::PSN_OOR_WINDOW, env),
             Class::DuplicateAbove | Class::DuplicateBelow => {
                 env.stats.duplicates_received += 1;
                 let below = class == Class::DuplicateBelow;
@@ -150,25 +157,7 @@ impl Responder {
                 } else {
                     NackReason::TRIMMED
                 };
-                let Trigger {
-                    psn,
-                    entropy,
-                    rtx,
-                    tx_timestamp,
-                    ..
-                } = trigger;
-                if self.answers.nack(
-                    Nack {
-                        psn,
-                        reason,
-                        entropy,
-                        rtx,
-                        tx_timestamp,
-                    },
-                    env.now,
-                ) {
-                    return Outcome::Accepted;
-                }
+                return self.refuse_for_now(&trigger, reason, env);
             }
             Class::DuplicateAbove | Class::DuplicateBelow => {
                 // A mark on it says nothing that its switch has not said more clearly.
@@ -181,6 +170,22 @@ impl Responder {
                 }
             }
             _ => return Outcome::Dropped(DropReason::Trimmed),
+        }
+        env.stats.answers_suppressed += 1;
+        Outcome::Dropped(DropReason::RateLimited)
+    }
+
+    /// A NACK: the packet was not taken, and may come again (§6.8).
+    fn refuse_for_now(&mut self, trigger: &Trigger, reason: NackReason, env: &mut Env<'_>) -> Outcome {
+        let nack = Nack {
+            psn: trigger.psn,
+            reason,
+            entropy: trigger.entropy,
+            rtx: trigger.rtx,
+            tx_timestamp: trigger.tx_timestamp,
+        };
+        if self.answers.nack(nack, env.now) {
+            return Outcome::Accepted;
         }
         env.stats.answers_suppressed += 1;
         Outcome::Dropped(DropReason::RateLimited)
@@ -280,6 +285,7 @@ impl Responder {
             rtx: packet.bth.rtx,
             base: Base::Start,
             tx_timestamp: peth.tx_timestamp,
+            at: env.now.tick(),
         };
         if self.answers.probed(trigger, env.now) {
             return Outcome::Accepted;

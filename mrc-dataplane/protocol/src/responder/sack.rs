@@ -5,9 +5,10 @@ use mrc_wire::{CcState, PathVerdict, Psn, Seth};
 use super::Responder;
 use super::answers::{Base, Trigger};
 use crate::cc::Pressure;
+use crate::time::Instant;
 
 impl Responder {
-    pub(super) fn build_sack(&mut self, trigger: &Trigger) -> (Seth, CcState) {
+    pub(super) fn build_sack(&mut self, trigger: &Trigger, now: Instant) -> (Seth, CcState) {
         let cack_psn = self.cack_psn;
         let (base, sack_bitmap) = self.bitmap(trigger.base);
         let offset = trigger.psn.diff(cack_psn);
@@ -29,13 +30,18 @@ impl Responder {
             cack_psn,
             cc_type: Seth::CC_NSCC,
             cc_fl: 0,
-            mpr: 0,
+            // §5.4
+            mpr: if self.limits.dynamic_mpr {
+                (self.limits.window / 128) as u8
+            } else {
+                0
+            },
             // At most the window, 32640.
             sack_offset: base.diff(cack_psn) as i16,
             sack_bitmap,
         };
         let state = CcState {
-            tx_timestamp: trigger.tx_timestamp,
+            tx_timestamp: trigger.stamp(self.limits.svc_time, now),
             ooo_count: self.ooo_count.min(u32::from(CcState::MAX_OOO_COUNT)) as u16,
             // §11, P27
             rc: self.pressure.is_some() && Pressure::RC,

@@ -330,7 +330,12 @@ pub(super) fn steps(own: &End, dest_qpn: Qpn, remote: IpAddr, choice: &Choice) -
                 mpr_dest: 8,
                 max_wimm_dest: 128,
                 trim_nack: true,
-                peer: PeerCaps { trim_nack: true },
+                dynamic_mpr: false,
+                svc_time: false,
+                peer: PeerCaps {
+                    trim_nack: true,
+                    ..PeerCaps::default()
+                },
             },
             local: own.address,
             remote,
