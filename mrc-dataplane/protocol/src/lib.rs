@@ -23,6 +23,7 @@ mod qpcc;
 mod requestor;
 mod responder;
 mod rtt;
+mod stall;
 mod stats;
 #[cfg(test)]
 mod testing;

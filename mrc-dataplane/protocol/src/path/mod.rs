@@ -2,8 +2,10 @@
 
 mod check;
 mod events;
+mod ports;
 mod rotation;
 mod state;
+mod transition;
 mod universe;
 
 use alloc::boxed::Box;
@@ -19,10 +21,9 @@ use self::events::Events;
 pub(crate) use self::rotation::Choice;
 use self::rotation::Rotation;
 pub(crate) use self::state::Happening;
-use self::state::Step;
 pub use self::state::{EvState, Reason};
 use crate::attr::{EvEntry, PathConfig};
-use crate::time::{Instant, MS};
+use crate::time::Instant;
 use crate::work::{CreateError, QpEvent};
 
 /// Index of an EV in its universe.
@@ -273,207 +274,9 @@ impl PathSet {
             .map(|&(_, index)| index)
     }
 
-    /// Something happened to a path, and so to all its copies.
-    pub(crate) fn handle(&mut self, index: EvIndex, happening: Happening, reason: Reason, now: Instant, rtt_ns: u64) {
-        if !self.weighted {
-            self.handle_one(index, happening, reason, now, rtt_ns);
-            return;
-        }
-        let EvEntry { ev, port } = self.entry(index);
-        let value = ev.0 & self.ev_mask;
-        let from = self.by_entropy.partition_point(|&(known, _)| known < value);
-        for at in from..self.by_entropy.len() {
-            let (known, copy) = self.by_entropy[at];
-            if known != value {
-                break;
-            }
-            if self.entry(copy).port == port {
-                self.handle_one(copy, happening, reason, now, rtt_ns);
-            }
-        }
-    }
-
-    fn handle_one(&mut self, index: EvIndex, happening: Happening, reason: Reason, now: Instant, rtt_ns: u64) {
-        let path = &mut self.paths[usize::from(index)];
-        match path.state.on(happening) {
-            Step::Stay | Step::Use => {}
-            Step::CountDelivery => {
-                path.outcomes <<= 1;
-                path.floor = Instant::ZERO;
-            }
-            Step::Skip => path.enter(EvState::Skip, reason, now),
-            Step::LoseTurn => path.enter(EvState::Good, reason, now),
-            Step::Condemn => self.condemn(index, reason, now, rtt_ns),
-            Step::CountLoss => {
-                path.outcomes = path.outcomes << 1 | 1;
-                path.blamed_at = now;
-                // (2), P21: 3 of the last 16.
-                if self.loss_condemns || path.outcomes.count_ones() >= 3 {
-                    self.condemn(index, reason, now, rtt_ns);
-                } else {
-                    path.enter(EvState::Skip, reason, now);
-                }
-            }
-            Step::CountToGood => self.count_success(index, EvState::Good, now),
-            Step::CountToSkip => self.count_success(index, EvState::Skip, now),
-            Step::BackOff => {
-                path.check.back_off(now);
-                self.checks.schedule(path.check.due());
-            }
-            Step::Probe => {
-                path.check.at_once(now);
-                self.checks.schedule(path.check.due());
-            }
-        }
-    }
-
-    /// Out of the active set, and a backup of the same plane into its place (§8.3).
-    fn condemn(&mut self, index: EvIndex, reason: Reason, now: Instant, rtt_ns: u64) {
-        let port = self.paths[usize::from(index)].entry.port;
-        let plane = &mut self.planes[usize::from(port.get())];
-        if let Some(slot) = self.paths[usize::from(index)].slot {
-            if let Some(substitute) = take_good(&mut plane.backup, &self.paths, &mut self.rng) {
-                self.rotation.replace(slot, substitute);
-                self.paths[usize::from(substitute)].slot = Some(slot);
-            } else if self.rotation.len() <= self.min_active {
-                // (1), P23: the floor. Better a bad path now and then than none.
-                let path = &mut self.paths[usize::from(index)];
-                path.enter(EvState::Skip, reason, now);
-                path.floor = now + rtt_ns.max(1);
-                return;
-            } else {
-                if let Some(moved) = self.rotation.remove(slot) {
-                    self.paths[usize::from(moved)].slot = Some(slot);
-                }
-                plane.active -= 1;
-                if plane.active == 0 {
-                    self.active_ports.remove(port);
-                }
-            }
-        } else if let Some(at) = plane.backup.iter().position(|&other| other == index) {
-            plane.backup.swap_remove(at);
-        }
-        let path = &mut self.paths[usize::from(index)];
-        path.slot = None;
-        path.floor = Instant::ZERO;
-        path.outcomes = 0;
-        path.blamed_at = now;
-        path.enter(EvState::AssumedBad, reason, now);
-        path.check.start(now);
-        self.checks.add(index, path.check.due());
-        let plane = &mut self.planes[usize::from(port.get())];
-        plane.withdrawn = plane.withdrawn.wrapping_add(1);
-        self.events.push(QpEvent::EvBad {
-            ev: path.entry.ev,
-            port,
-            reason,
-            lost_before: 0,
-        });
-    }
-
-    fn count_success(&mut self, index: EvIndex, state: EvState, now: Instant) {
-        let path = &mut self.paths[usize::from(index)];
-        if path.check.succeed(now) < self.revive_after {
-            self.checks.schedule(path.check.due());
-            return;
-        }
-        path.outcomes = 0;
-        path.enter(state, Reason::Probed, now);
-        let EvEntry { ev, port } = path.entry;
-        self.checks.remove(index);
-        self.join(index);
-        let plane = &mut self.planes[usize::from(port.get())];
-        plane.returned = plane.returned.wrapping_add(1);
-        self.events.push(QpEvent::EvGood {
-            ev,
-            port,
-            lost_before: 0,
-        });
-    }
-
-    /// Into the active set if the plane is below its share, else to its backup (§8.3 Recovery).
-    fn join(&mut self, index: EvIndex) {
-        let port = self.paths[usize::from(index)].entry.port;
-        let plane = &mut self.planes[usize::from(port.get())];
-        if plane.active >= plane.share {
-            plane.backup.push(index);
-            return;
-        }
-        plane.active += 1;
-        self.active_ports.insert(port);
-        let slot = below(&mut self.rng, self.rotation.len() + 1) as u16;
-        if let Some((moved, to)) = self.rotation.insert(slot, index) {
-            self.paths[usize::from(moved)].slot = Some(to);
-        }
-        self.paths[usize::from(index)].slot = Some(slot);
-    }
-
-    /// The ports that are up here and at the peer. Returns those that went down here.
-    pub(crate) fn set_ports(&mut self, local_up: PortSet, peer_up: PortSet, now: Instant) -> PortSet {
-        let own: PortSet = (1..self.planes.len())
-            .filter(|&port| !self.planes[port].members.is_empty())
-            .filter_map(|port| PortNum::new(port as u8))
-            .collect();
-        let local_up = local_up.intersection(own);
-        let lost_here = self.local_up.difference(local_up);
-        let mut usable = local_up.intersection(peer_up);
-        if usable.is_empty() {
-            // P24: a peer cannot talk us out of the last port; the lowest is as good as any.
-            let last = local_up
-                .intersection(self.usable)
-                .iter()
-                .next()
-                .or(local_up.iter().next());
-            usable = last.map_or(PortSet::EMPTY, |port| PortSet::EMPTY.with(port));
-        }
-        for port in self.usable.difference(usable).iter() {
-            self.down_until[usize::from(port.get())] = Instant(u64::MAX);
-        }
-        let returned = usable.difference(self.usable);
-        self.local_up = local_up;
-        self.usable = usable;
-        for port in returned.iter() {
-            self.down_until[usize::from(port.get())] = now;
-            for at in 0..self.planes[usize::from(port.get())].members.len() {
-                let index = self.planes[usize::from(port.get())].members[at];
-                self.handle_one(index, Happening::PortUp, Reason::Initial, now, 0);
-            }
-        }
-        lost_here
-    }
-
-    /// Was the port of this path down at some time since `sent`? Then a loss is not the path's fault (§5.6).
-    pub(crate) fn was_down_since(&self, index: EvIndex, sent: Instant) -> bool {
-        self.down_until[usize::from(self.entry(index).port.get())] > sent
-    }
-
-    /// A packet of the peer arrived on this port: so that path works, and the way back along it probably too.
-    pub(crate) fn heard(&mut self, port: PortNum, now: Instant) {
-        if let Some(at) = self.heard_at.get_mut(usize::from(port.get())) {
-            *at = now;
-            self.heard_last = now;
-        }
-    }
-
-    /// The ports on which the peer was heard lately, as long as it was heard (P17); all if it never was.
-    fn heard_lately(&self) -> PortSet {
-        const LATELY_NS: u64 = 100 * MS;
-        let lately = |port: &PortNum| self.heard_at[usize::from(port.get())] + LATELY_NS > self.heard_last;
-        self.usable.iter().filter(lately).collect()
-    }
-
     pub(crate) fn poll_event(&mut self) -> Option<QpEvent> {
         self.events.pop()
     }
-}
-
-/// A GOOD one, at random.
-fn take_good(backup: &mut Vec<EvIndex>, paths: &[Path], rng: &mut ChaCha8Rng) -> Option<EvIndex> {
-    let start = below(rng, backup.len());
-    let at = (0..backup.len())
-        .map(|step| (start + step) % backup.len())
-        .find(|&at| paths[usize::from(backup[at])].state == EvState::Good)?;
-    Some(backup.swap_remove(at))
 }
 
 impl Path {

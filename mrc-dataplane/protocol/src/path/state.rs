@@ -32,6 +32,8 @@ pub enum Reason {
     Probed,
     /// It had its turn in the rotation.
     Turn,
+    /// The controller said so.
+    Controller,
 }
 
 /// What can happen to a path.
@@ -57,8 +59,20 @@ pub(crate) enum Happening {
     ProbeMarked,
     /// Reliability probe answered, `m` = 10.
     ProbeVerdict,
+    /// EV probe answered (§9.2): it carries no mark.
+    EvProbeDelivered,
     /// No answer to a probe in time.
     ProbeLost,
+    /// No answer in time to a probe of the silent tail: (4).
+    TailProbeLost,
+    /// The controller forbids it.
+    Deny,
+    /// The controller says that it works.
+    Allow,
+    /// The controller says that it failed (api.md §4.8).
+    Banish,
+    /// The port went down, here or at the peer.
+    PortDown,
     /// The port came up again, here or at the peer.
     PortUp,
 }
@@ -80,6 +94,8 @@ pub(crate) enum Step {
     Use,
     /// To GOOD, but pass over it this time.
     LoseTurn,
+    /// As `CountLoss` where (2) applies, else nothing: (4).
+    CountLostProbe,
     /// Count a success; enough: to GOOD (3).
     CountToGood,
     /// Count a success; enough: to SKIP (3).
@@ -88,28 +104,41 @@ pub(crate) enum Step {
     BackOff,
     /// Probe at once.
     Probe,
+    /// To DENIED.
+    Deny,
+    /// To GOOD, without a probe.
+    Restore,
+    /// To ASSUMED_BAD, whatever the floor of the active set.
+    Banish,
 }
 
-/// protocol.md §8.2, with the columns GOOD, SKIP, ASSUMED_BAD, DENIED. The controller's two rows and the ports' going
-/// down need no table: DENIED and eligibility are kept beside the state.
-pub(crate) const TRANSITIONS: [(Happening, [Step; 4]); 12] = {
+/// protocol.md §8.2, with the columns GOOD, SKIP, ASSUMED_BAD, DENIED. Whether a path is eligible is its port's and kept
+/// beside its state, so that a port's going down changes none.
+pub(crate) const TRANSITIONS: [(Happening, [Step; 4]); 18] = {
     use Happening as H;
-    use Step::{
-        BackOff, Condemn, CountDelivery, CountLoss, CountToGood, CountToSkip, LoseTurn, Probe, Skip, Stay, Use,
-    };
+    use Step as S;
     [
-        (H::Delivered, [CountDelivery, CountDelivery, Stay, Stay]),
-        (H::Marked, [Skip, Stay, Stay, Stay]),
-        (H::Verdict, [Condemn, Condemn, Stay, Stay]),
-        (H::Trimmed, [Skip, Stay, Stay, Stay]),
-        (H::Refused, [Stay, Stay, Stay, Stay]),
-        (H::Loss, [CountLoss, CountLoss, Stay, Stay]),
-        (H::Turn, [Use, LoseTurn, Stay, Stay]),
-        (H::ProbeDelivered, [Stay, Stay, CountToGood, Stay]),
-        (H::ProbeMarked, [Skip, Stay, CountToSkip, Stay]),
-        (H::ProbeVerdict, [Condemn, Condemn, BackOff, Stay]),
-        (H::ProbeLost, [Stay, Stay, BackOff, Stay]),
-        (H::PortUp, [Stay, Stay, Probe, Stay]),
+        (H::Delivered, [S::CountDelivery, S::CountDelivery, S::Stay, S::Stay]),
+        (H::Marked, [S::Skip, S::Stay, S::Stay, S::Stay]),
+        (H::Verdict, [S::Condemn, S::Condemn, S::Stay, S::Stay]),
+        (H::Trimmed, [S::Skip, S::Stay, S::Stay, S::Stay]),
+        (H::Refused, [S::Stay, S::Stay, S::Stay, S::Stay]),
+        (H::Loss, [S::CountLoss, S::CountLoss, S::Stay, S::Stay]),
+        (H::Turn, [S::Use, S::LoseTurn, S::Stay, S::Stay]),
+        (H::ProbeDelivered, [S::Stay, S::Stay, S::CountToGood, S::Stay]),
+        (H::ProbeMarked, [S::Skip, S::Stay, S::CountToSkip, S::Stay]),
+        (H::ProbeVerdict, [S::Condemn, S::Condemn, S::BackOff, S::Stay]),
+        (H::EvProbeDelivered, [S::Stay, S::Stay, S::CountToGood, S::Stay]),
+        (H::ProbeLost, [S::Stay, S::Stay, S::BackOff, S::Stay]),
+        (
+            H::TailProbeLost,
+            [S::CountLostProbe, S::CountLostProbe, S::BackOff, S::Stay],
+        ),
+        (H::Deny, [S::Deny, S::Deny, S::Deny, S::Stay]),
+        (H::Allow, [S::Stay, S::Restore, S::Restore, S::Restore]),
+        (H::Banish, [S::Banish, S::Banish, S::Stay, S::Banish]),
+        (H::PortDown, [S::Stay, S::Stay, S::Stay, S::Stay]),
+        (H::PortUp, [S::Stay, S::Stay, S::Probe, S::Stay]),
     ]
 };
 
@@ -137,7 +166,7 @@ mod tests {
     fn table_is_that_of_the_specification() {
         let mut text = String::new();
         let mut row = |cells: [&str; 5]| {
-            let line = cells.map(|cell| std::format!("{cell:<15}")).concat();
+            let line = cells.map(|cell| std::format!("{cell:<17}")).concat();
             writeln!(text, "{}", line.trim_end()).unwrap();
         };
         row(["", "GOOD", "SKIP", "ASSUMED_BAD", "DENIED"]);

@@ -12,6 +12,7 @@ use crate::path::{EvView, PathCounts, PathSet};
 use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
+use crate::stall::Stalls;
 use crate::stats::QpStats;
 use crate::time::{Instant, Stall, earlier};
 use crate::work::{
@@ -42,8 +43,8 @@ pub struct Qp {
     paths: PathSet,
     events: VecDeque<QpEvent>,
     stats: QpStats,
-    /// The latest time at which a timer was served late.
-    stall: Option<Stall>,
+    /// When this engine was away.
+    stalls: Stalls,
     now: Instant,
     lingering: bool,
 }
@@ -80,7 +81,7 @@ impl Qp {
             paths,
             events: VecDeque::with_capacity(EVENTS),
             stats: QpStats::default(),
-            stall: None,
+            stalls: Stalls::default(),
             now: Instant::ZERO,
             lingering: false,
             tuning: create.tuning,
@@ -353,11 +354,10 @@ impl Qp {
         }
     }
 
-    /// Remembers the latest absence that was long enough to matter.
+    /// Remembers an absence that was long enough to matter.
     fn note_stall(&mut self, stall: Stall, cc: &Qpcc) {
-        let matters = stall.to.since(stall.from) > self.requestor.stall_ns(cc);
-        if matters && self.stall.is_none_or(|known| known.to < stall.to) {
-            self.stall = Some(stall);
+        if stall.to.since(stall.from) > self.requestor.stall_ns(cc) {
+            self.stalls.note(stall);
         }
     }
 
@@ -413,7 +413,7 @@ impl Qp {
                 now: self.now,
                 cc: cx.cc,
                 paths: &mut self.paths,
-                stall: None,
+                stalls: &self.stalls,
                 stats: &mut self.stats,
             },
         );
@@ -421,7 +421,7 @@ impl Qp {
         self.paths.reset();
         self.events.clear();
         self.conn = Connection::NONE;
-        self.stall = None;
+        self.stalls = Stalls::default();
         self.lingering = false;
         self.state = Trigger::Clear.target();
     }
@@ -454,7 +454,7 @@ impl Qp {
             now: self.now,
             cc: cx.cc,
             paths: &mut self.paths,
-            stall: self.stall,
+            stalls: &self.stalls,
             stats: &mut self.stats,
         };
         (&mut self.requestor, env)

@@ -173,13 +173,18 @@ impl Requestor {
     ///
     /// Of a timeout it gets it when the packet is sent again: what is acknowledged before was only late.
     pub(super) fn blame(&self, ev: EvIndex, sent: Instant, reason: Reason, env: &mut Env<'_>) {
-        let stalled = env.stall.is_some_and(|stall| {
-            let away_ns = stall.to.since(stall.from.max(sent));
-            2 * away_ns >= env.now.since(sent)
-        });
-        if !stalled && !env.paths.was_down_since(ev, sent) {
-            let rtt_ns = self.rtt.srtt_ns(env.cc);
-            env.paths.handle(ev, Happening::Loss, reason, env.now, rtt_ns);
+        if env.excuses(ev, sent) {
+            return;
         }
+        let rtt_ns = self.rtt.srtt_ns(env.cc);
+        env.paths.handle(ev, Happening::Loss, reason, env.now, rtt_ns);
+    }
+}
+
+impl Env<'_> {
+    /// Is there a better explanation for the loss of something sent at `sent` than its path?
+    pub(super) fn excuses(&self, ev: EvIndex, sent: Instant) -> bool {
+        let stalled = 2 * self.stalls.since(sent) >= self.now.since(sent);
+        stalled || self.paths.was_down_since(ev, sent)
     }
 }

@@ -30,8 +30,9 @@ use crate::attr::{QpCreate, RetryAttr, Tuning};
 use crate::path::{EvIndex, PathSet};
 use crate::qpcc::Qpcc;
 use crate::rtt::{Reordering, Rtt};
+use crate::stall::Stalls;
 use crate::stats::QpStats;
-use crate::time::{BACKOFF_CLASSES, Instant, Stall};
+use crate::time::{BACKOFF_CLASSES, Instant};
 use crate::work::{Completion, PostError, SendRequest, Status};
 
 /// What the requestor needs of its surroundings.
@@ -39,7 +40,7 @@ pub(crate) struct Env<'a> {
     pub(crate) now: Instant,
     pub(crate) cc: &'a mut Qpcc,
     pub(crate) paths: &'a mut PathSet,
-    pub(crate) stall: Option<Stall>,
+    pub(crate) stalls: &'a Stalls,
     pub(crate) stats: &'a mut QpStats,
 }
 

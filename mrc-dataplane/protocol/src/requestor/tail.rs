@@ -4,7 +4,7 @@ use mrc_wire::PortSet;
 
 use super::probe::{Probe, Purpose};
 use super::{Env, Requestor};
-use crate::path::{EvIndex, Reason};
+use crate::path::{EvIndex, Happening, Reason};
 use crate::time::{Instant, US};
 
 /// Probes of one silence; after them the local ACK timeout decides.
@@ -83,8 +83,10 @@ impl Requestor {
     /// (4)); where it trims, a probe is the one packet that it drops, and says nothing.
     pub(super) fn lost_tail_probe(&mut self, probe: &Probe, env: &mut Env<'_>) {
         debug_assert_eq!(probe.purpose, Purpose::Tail);
-        if !self.conn.trimmable {
-            self.blame(probe.ev, probe.sent, Reason::Lost, env);
+        if !env.excuses(probe.ev, probe.sent) {
+            let rtt_ns = self.rtt.srtt_ns(env.cc);
+            env.paths
+                .handle(probe.ev, Happening::TailProbeLost, Reason::Lost, env.now, rtt_ns);
         }
     }
 }

@@ -504,7 +504,13 @@ proptest! {
                 let now = world.ends[end].now;
                 world.ends[end].qp.end_of_batch(now);
             }
-            world.take_step(&Step::Wait { ns: if round < 3000 { 50_000 } else { 1_000_000 } });
+            // A packet's own backoff may have grown to seconds before the retry budget ends.
+            let ns = match round {
+                0..3000 => 50_000,
+                3000..5000 => 1_000_000,
+                _ => 10_000_000,
+            };
+            world.take_step(&Step::Wait { ns });
             let idle = world.ends.iter().all(|end| end.qp.next_timeout().is_none() && !end.qp.has_answers());
             if idle && world.network.is_empty() && world.ends.iter().all(|end| end.qp.sq_outstanding() == 0) {
                 break;
