@@ -103,7 +103,8 @@ impl World {
     }
 
     fn post_work(&mut self, index: usize, slot: usize) -> Checked {
-        let Host { qps, effort, .. } = &mut self.hosts[index];
+        let Host { qps, effort, mood, .. } = &mut self.hosts[index];
+        let now = Instant(mood.clock_ns(self.now_ns));
         let (place, causes) = (&mut qps[slot], &mut effort.causes);
         let (connection, side) = (place.connection, place.side);
         let plan = &self.scenario.connections[connection];
@@ -118,7 +119,7 @@ impl World {
             posted.map_err(|error| Breach(Oracle::State, format!("{name}: receive refused: {error}")))?;
             place.work.receives.push_back(wr_id);
             place.work.receives_posted += 1;
-            tap::show(&mut self.tap, place, self.now_ns, &Seen::Receive(wr_id));
+            tap::show(&mut self.tap, place, now.as_ns(), &Seen::Receive(wr_id));
             *causes += 1;
             if place.qp.state() == QpState::Err {
                 return Ok(()); // It is flushed at once; the next ones later, so that this comes to an end.
@@ -142,7 +143,7 @@ impl World {
                 solicited: message.solicited,
                 signaled: message.signaled,
             };
-            let posted = place.qp.handle_send(&request, Instant(self.now_ns));
+            let posted = place.qp.handle_send(&request, now);
             posted.map_err(|error| Breach(Oracle::State, format!("{name}: message {number} refused: {error}")))?;
             place.work.sends.push_back((number, request.slot));
             flow.requestor.posted += 1;

@@ -55,6 +55,18 @@ pub enum FaultTag {
     TooManyImmediates,
     /// The application moves a queue pair to ERR or RESET.
     LocalError,
+    /// A receive ring that is full.
+    RingOverrun,
+    /// A host's clock leaps forward.
+    ClockLeap,
+    /// A host's clock runs backwards.
+    ClockBack,
+    /// New packets that a host cannot take.
+    Refusal,
+    /// Retry attributes changed while live.
+    RetryChanged,
+    /// One end of a connection starts anew.
+    Restart,
 }
 
 /// Counts of one run, or of many.

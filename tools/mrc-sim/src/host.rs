@@ -6,6 +6,7 @@ use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
 use crate::oracle::pace::{Effort, Pace};
 use crate::scenario::{ConnectionPlan, Control, HostPlan, Scenario};
+use crate::upset::Mood;
 use mrc_protocol::cc::{Network, NsccParams};
 use mrc_protocol::{
     EvEntry, InitAttr, Instant, PathConfig, PeerCaps, Qp, QpCreate, Qpcc, RetryAttr, RtrAttr, RtsAttr, Stall,
@@ -42,6 +43,8 @@ pub struct Host {
     pub peer_up: BTreeMap<usize, PortSet>,
     /// What its engine did.
     pub effort: Effort,
+    /// What upsets it.
+    pub mood: Mood,
 }
 
 /// A queue pair and where it belongs.
@@ -120,6 +123,7 @@ impl Host {
             local_up: PortSet::first(planes),
             peer_up: BTreeMap::new(),
             effort: Effort::default(),
+            mood: Mood::default(),
         }
     }
 
@@ -134,13 +138,7 @@ impl Host {
         let plan = &scenario.connections[connection];
         let peer = plan.hosts[1 - side];
         let create = create_attributes(scenario, plan, side, seed);
-        let mut qp = Qp::new(create).map_err(|error| format!("queue pair cannot be created: {error}"))?;
-        let init = InitAttr {
-            p_key: 0xffff,
-            remote_write: true,
-        };
-        qp.handle_init(&init)
-            .map_err(|error| format!("queue pair cannot go to INIT: {error}"))?;
+        let qp = Qp::new(create).map_err(|error| format!("queue pair cannot be created: {error}"))?;
         let shared = self
             .qps
             .iter()
@@ -152,7 +150,7 @@ impl Host {
             self.qpccs.len() - 1
         });
         self.peer_up.entry(peer).or_insert(PortSet::first(PortNum::MAX));
-        self.qps.push(QpSlot {
+        let mut slot = QpSlot {
             connection,
             side,
             qp,
@@ -162,7 +160,9 @@ impl Host {
             next_post_ns: 0,
             balance: Balance::default(),
             pace: Pace::default(),
-        });
+        };
+        slot.init()?;
+        self.qps.push(slot);
         Ok(())
     }
 
@@ -191,6 +191,16 @@ impl Host {
 }
 
 impl QpSlot {
+    /// RESET to INIT.
+    pub fn init(&mut self) -> Result<(), String> {
+        let init = InitAttr {
+            p_key: 0xffff,
+            remote_write: true,
+        };
+        let done = self.qp.handle_init(&init);
+        done.map_err(|error| format!("queue pair cannot go to INIT: {error}"))
+    }
+
     /// RTR and RTS, with what both sides have told each other. The window is taken for `widen` times as wide as it is.
     pub fn connect(&mut self, plan: &ConnectionPlan, now: Instant, widen: u8) -> Result<(), StateError> {
         let (own, peer) = (self.side, 1 - self.side);
@@ -240,7 +250,8 @@ fn congestion_control(host: &HostPlan, planes: u8, plan: &ConnectionPlan, side: 
     }
 }
 
-fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side: usize, seed: [u8; 32]) -> QpCreate {
+/// What the queue pair of `side` is made of.
+pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side: usize, seed: [u8; 32]) -> QpCreate {
     let ports = PortSet::first(scenario.planes);
     let planes = u16::from(scenario.planes);
     let universe = if plan.auto_evs {

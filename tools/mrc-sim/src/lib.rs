@@ -28,6 +28,7 @@ mod tally;
 pub mod tap;
 pub mod trace;
 mod turn;
+pub mod upset;
 mod verdict;
 pub mod world;
 

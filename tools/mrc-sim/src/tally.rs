@@ -1,19 +1,29 @@
 //! Adds up, at the end of a run, what the protocol went through.
 
+use crate::coverage::{Coverage, FaultTag};
+use crate::oracle::flow::Flow;
+use crate::scenario::{Happening, Scenario};
 use crate::world::World;
+
+impl Flow {
+    /// What both ends of this direction went through.
+    pub(crate) fn count_events(&self, coverage: &mut Coverage) {
+        let seen = self.responder.seen;
+        coverage.event("duplicates below ePSN", seen.duplicates_below);
+        coverage.event("duplicates above ePSN", seen.duplicates_above);
+        coverage.event("packets out of the window", seen.out_of_window);
+        coverage.event("packets out of order", seen.out_of_order);
+        coverage.event("trimmed packets arrived", seen.trimmed);
+        coverage.event("writes refused", seen.refused);
+        coverage.event("retransmissions", self.requestor.resent);
+    }
+}
 
 impl World {
     pub(crate) fn count_events(&mut self) {
         let coverage = &mut self.coverage;
         for flow in self.flows.iter().flatten() {
-            let seen = flow.responder.seen;
-            coverage.event("duplicates below ePSN", seen.duplicates_below);
-            coverage.event("duplicates above ePSN", seen.duplicates_above);
-            coverage.event("packets out of the window", seen.out_of_window);
-            coverage.event("packets out of order", seen.out_of_order);
-            coverage.event("trimmed packets arrived", seen.trimmed);
-            coverage.event("writes refused", seen.refused);
-            coverage.event("retransmissions", flow.requestor.resent);
+            flow.count_events(coverage);
         }
         for slot in self.hosts.iter().flat_map(|host| &host.qps) {
             coverage.event("requests completed", slot.work.succeeded as u64);
@@ -32,6 +42,59 @@ impl World {
             coverage.event("SACKs received", stats.sacks_received);
             coverage.event("answers suppressed", stats.answers_suppressed);
             coverage.event("times without a path", stats.blocked);
+        }
+    }
+}
+
+/// Counts the faults that are there from the beginning or are sure to come.
+pub(crate) fn note_planned_faults(scenario: &Scenario, coverage: &mut Coverage) {
+    use crate::scenario::Class;
+    match scenario.class {
+        Class::Survivable | Class::Partition | Class::Restart => {}
+        Class::PeerVanishes => coverage.fault(FaultTag::PeerVanishes),
+        Class::TooFewReceives => coverage.fault(FaultTag::TooFewReceives),
+        Class::BadAccess => coverage.fault(FaultTag::BadAccess),
+        Class::TooManyImmediates => coverage.fault(FaultTag::TooManyImmediates),
+        Class::LocalError => coverage.fault(FaultTag::LocalError),
+    }
+    let downs: Vec<usize> = (scenario.happenings.iter())
+        .filter_map(|(_, happening)| match happening {
+            Happening::Link { host, up: false, .. } => Some(*host),
+            _ => None,
+        })
+        .collect();
+    if !downs.is_empty() {
+        coverage.fault(FaultTag::PortDown);
+        let all = (0..scenario.hosts.len())
+            .any(|host| downs.iter().filter(|down| **down == host).count() >= scenario.planes.into());
+        if all {
+            coverage.fault(FaultTag::AllPortsDown);
+        }
+    }
+    if scenario
+        .happenings
+        .iter()
+        .any(|(_, happening)| matches!(happening, Happening::Stall { .. }))
+    {
+        coverage.fault(FaultTag::Stall);
+    }
+    if scenario
+        .happenings
+        .iter()
+        .any(|(_, happening)| matches!(happening, Happening::Forge { .. }))
+    {
+        coverage.fault(FaultTag::Forgery);
+    }
+    for connection in &scenario.connections {
+        for side in 0..2 {
+            let packets: u32 = connection.flows[side]
+                .messages
+                .iter()
+                .map(|m| m.packets(connection.pmtu.bytes() as u32))
+                .sum();
+            if connection.psn[side] + packets > 1 << 24 {
+                coverage.fault(FaultTag::PsnWrap);
+            }
         }
     }
 }

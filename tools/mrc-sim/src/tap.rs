@@ -35,6 +35,8 @@ pub enum Seen<'a> {
         /// The memory afterwards.
         memory: &'a HostMemory,
     },
+    /// It went to RESET, or was made anew.
+    Reset,
     /// The batch is over.
     EndOfBatch,
     /// Its timers were served.

@@ -64,6 +64,9 @@ impl World {
             if packet.src != self.codec.address(self.hosts[index].qps[slot].peer) {
                 continue;
             }
+            if self.refuses(index, slot, frame, &packet)? {
+                continue;
+            }
             self.deliver(index, slot, frame, &packet)?;
             if !touched.contains(&slot) {
                 touched.push(slot);
@@ -71,9 +74,11 @@ impl World {
         }
         self.scratch = scratch;
         for slot in touched {
-            let slot = &mut self.hosts[index].qps[slot];
-            without_allocation(|| slot.qp.end_of_batch(Instant(self.now_ns)))?;
-            tap::show(&mut self.tap, slot, self.now_ns, &Seen::EndOfBatch);
+            let host = &mut self.hosts[index];
+            let now = Instant(host.mood.clock_ns(self.now_ns));
+            let slot = &mut host.qps[slot];
+            without_allocation(|| slot.qp.end_of_batch(now))?;
+            tap::show(&mut self.tap, slot, now.as_ns(), &Seen::EndOfBatch);
         }
         Ok(batch.len())
     }
@@ -82,7 +87,8 @@ impl World {
         let Some(port) = PortNum::new(frame.plane) else {
             return Ok(());
         };
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
+        let clock_ns = self.hosts[index].mood.steady_ns(self.now_ns);
         let write = matches!(packet.headers, Headers::Write { .. });
         let spoil = if write { self.saboteur.placement() } else { None };
         let host = &mut self.hosts[index];
@@ -136,7 +142,7 @@ impl World {
             accesses: &self.accesses,
             memory,
         };
-        tap::show(&mut self.tap, &qps[slot], self.now_ns, &seen);
+        tap::show(&mut self.tap, &qps[slot], now.as_ns(), &seen);
         let sending = before == QpState::Rts;
         match &packet.headers {
             Headers::Write { .. } => {
@@ -152,11 +158,11 @@ impl World {
                 self.judge_placed(index, connection, side, packet)?;
             }
             Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth),
-            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth, self.now_ns),
-            Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth, self.now_ns),
+            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth, clock_ns),
+            Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth, clock_ns),
             Headers::Nack(neth) if sending && disposition == Disposition::Accepted => {
                 let flow = &mut self.flows[connection][side];
-                flow.flight.refused(flow.index_of(neth.nack_psn), neth, self.now_ns);
+                flow.flight.refused(flow.index_of(neth.nack_psn), neth, clock_ns);
             }
             _ => {}
         }
@@ -165,7 +171,7 @@ impl World {
 
     /// Lets everything happen that is due.
     fn timers(&mut self, index: usize) -> Checked {
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
         let Host {
             qps,
             qpccs,
@@ -184,9 +190,10 @@ impl World {
                 without_allocation(|| slot.qp.handle_timeout(&mut cx))?;
                 slot.pace.timers += 1;
                 effort.causes += 1;
-                let plan = &self.scenario.connections[slot.connection];
-                let name = format!("c{}.{}", slot.connection, slot.side);
-                slot.pace.judge(&name, self.now_ns, (plan.t0_ns() / 4).min(1_000_000))?;
+                let flow = &self.flows[slot.connection][slot.side];
+                // A clock that leaps brings the timers of all that time at once, but no more of them.
+                slot.pace
+                    .judge(&flow.name, now.as_ns(), flow.flight.shortest_timer_ns())?;
                 tap::show(&mut self.tap, slot, now.as_ns(), &Seen::Timeout);
                 let next = slot.qp.next_timeout();
                 ensure!(
@@ -229,7 +236,8 @@ impl World {
     }
 
     fn transmit_one(&mut self, index: usize, slot: usize) -> Result<bool, Breach> {
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
+        let clock_ns = self.hosts[index].mood.steady_ns(self.now_ns);
         let host = &mut self.hosts[index];
         let room = host.room(self.now_ns).intersection(host.local_up);
         let Host {
@@ -256,13 +264,13 @@ impl World {
             memory: &mut NoMemory,
             stall: *stall,
         };
-        let polled = match self.saboteur.take_again(index, slot, self.now_ns) {
+        let polled = match self.saboteur.take_again(index, slot, clock_ns) {
             Some(again) => Some(again),
             None => without_allocation(|| qp.poll_transmit(&mut cx, room))?,
         };
         let Some(mut transmit) = polled else {
             let answers_wait = qp.has_answers();
-            tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Silent { answers_wait });
+            tap::show(&mut self.tap, &qps[slot], clock_ns, &Seen::Silent { answers_wait });
             return Ok(false);
         };
         self.saboteur.divert(index, slot, &mut transmit);
@@ -290,7 +298,7 @@ impl World {
             return Ok(true);
         }
         let state = qp.state();
-        tap::show(&mut self.tap, &qps[slot], self.now_ns, &Seen::Transmit(&transmit));
+        tap::show(&mut self.tap, &qps[slot], clock_ns, &Seen::Transmit(&transmit));
         let QpSlot {
             qp,
             qpcc,
@@ -317,7 +325,7 @@ impl World {
             qpccs[*qpcc].on_leave(transmit.port, 0);
         }
         let census = judge_path(&name, qp, &transmit, exits, before, cc_room, share)?;
-        let tolerance = tolerance(&qpccs[*qpcc], self.now_ns);
+        let tolerance = tolerance(&qpccs[*qpcc], clock_ns);
         let rotates = matches!(transmit.headers, Headers::Write { .. } | Headers::Probe(_));
         if rotates && census.chose_active {
             let path = (transmit.ev.0, transmit.port.get());
@@ -335,7 +343,7 @@ impl World {
                 let slot = message.and_then(|message| work.slot_of(message));
                 flows[side].judge_write(&transmit, slot, tolerance)?;
             }
-            Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, self.now_ns)?,
+            Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, clock_ns)?,
             Headers::Sack(seth, cc) => flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref())?,
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
@@ -368,7 +376,7 @@ impl World {
     }
 
     /// Puts a frame on the wire.
-    fn send(&mut self, index: usize, port: PortNum, frame: Frame) {
+    pub(crate) fn send(&mut self, index: usize, port: PortNum, frame: Frame) {
         let host = &mut self.hosts[index];
         let side = &mut host.ports[port.index()];
         let leaves_ns = side.queue(self.now_ns, frame.size, host.plan.rate_mbps);
@@ -409,7 +417,7 @@ impl World {
             if flow.requestor.posted < flow.messages.len() && slot.qp.state() == QpState::Err {
                 consider(Some(self.now_ns + 1_000));
             }
-            consider(slot.qp.next_timeout().map(Instant::as_ns));
+            consider(slot.qp.next_timeout().map(|at| host.mood.world_ns(at.as_ns())));
         }
         if self.saboteur.goes_on(Sabotage::Restless) {
             consider(Some(self.now_ns + 1_000));
@@ -430,7 +438,7 @@ impl World {
     }
 
     pub(crate) fn give_up(&mut self, index: usize, connection: usize, side: usize) {
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
         let Host {
             qps,
             qpccs,
@@ -453,7 +461,7 @@ impl World {
     }
 
     pub(crate) fn ports_changed(&mut self, index: usize) {
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
         let Host {
             qps,
             qpccs,

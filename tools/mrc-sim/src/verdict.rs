@@ -56,7 +56,7 @@ impl World {
             let slots = host.qps.iter().filter(|slot| slot.qpcc == number);
             let alive = slots.filter(|slot| slot.qp.state() == QpState::Rts);
             let flights = alive.map(|slot| &self.flows[slot.connection][slot.side].flight);
-            let tolerance = tolerance(qpcc, self.now_ns);
+            let tolerance = tolerance(qpcc, host.mood.steady_ns(self.now_ns));
             let (mut certain, mut possible) = (Load::default(), Load::default());
             for flight in flights {
                 certain = certain.and(flight.certain(tolerance));

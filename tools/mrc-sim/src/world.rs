@@ -13,6 +13,7 @@ use crate::oracle::{Breach, Oracle, Violation};
 use crate::queue::EventQueue;
 use crate::rng::Rng;
 use crate::sabotage::{Sabotage, Saboteur};
+use crate::scenario::upset::Upset;
 use crate::scenario::{Happening, Scenario};
 use crate::tap::{self, Seen, Tap};
 use crate::trace;
@@ -37,6 +38,8 @@ pub(crate) enum Event {
     LinkNews { told: usize, about: usize, plane: u8 },
     /// A queue pair goes to RTR and RTS.
     Ready { connection: usize, side: usize },
+    /// The second end of a restarted connection begins anew too.
+    Reconnect(Upset),
 }
 
 impl EventQueue<Event> {
@@ -112,13 +115,7 @@ impl World {
                 events.post(0, Event::Wake { host: plan.hosts[side] });
                 events.post(plan.ready_ns[side], Event::Ready { connection, side });
             }
-            flows.push([0, 1].map(|side| {
-                let target = hosts[plan.hosts[1 - side]].memory.regions();
-                let name = format!("c{connection}.{side}");
-                Flow::new(seed, name, plan, side, |region| {
-                    (target[region].va, target[region].rkey)
-                })
-            }));
+            flows.push(flows_of(&scenario, connection, &hosts));
         }
         for (at_ns, happening) in &scenario.happenings {
             events.post(*at_ns, Event::Happen(*happening));
@@ -131,7 +128,7 @@ impl World {
         let mut fabric = Fabric::new(scenario.fabric.clone(), &scenario.faults, seed).map_err(unfit)?;
         fabric.start(|next| events.post_next(next));
         let mut coverage = Coverage::default();
-        note_planned_faults(&scenario, &mut coverage);
+        crate::tally::note_planned_faults(&scenario, &mut coverage);
         let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
         Ok(World {
             now_ns: 0,
@@ -202,6 +199,7 @@ impl World {
                 Event::Happen(happening) => self.happen(happening)?,
                 Event::LinkNews { told, about, plane } => self.hear(told, about, plane),
                 Event::Ready { connection, side } => self.ready(connection, side)?,
+                Event::Reconnect(upset) => self.reconnect(upset)?,
             }
         }
         Ok(())
@@ -213,8 +211,13 @@ impl World {
         if host.gone || !host.ports[plane].link_up {
             return;
         }
+        if host.mood.overruns(self.now_ns, host.received.len()) {
+            self.coverage.fault(FaultTag::RingOverrun);
+            return;
+        }
         host.received.push_back(frame);
-        let poll_ns = self.rng.below(host.plan.poll_delay_ns + 1);
+        let longest_ns = host.mood.poll_ns(self.now_ns, host.plan.poll_delay_ns);
+        let poll_ns = self.rng.below(longest_ns + 1);
         self.wake(dst, self.now_ns + poll_ns);
     }
 
@@ -264,8 +267,8 @@ impl World {
                 let stalled = &mut self.hosts[host];
                 stalled.stalled_until_ns = until_ns;
                 stalled.stall = Some(Stall {
-                    from: Instant(self.now_ns),
-                    to: Instant(until_ns),
+                    from: Instant(stalled.mood.clock_ns(self.now_ns)),
+                    to: Instant(stalled.mood.clock_ns(until_ns)),
                 });
                 if stalled.turn_at_ns.take().is_some() {
                     self.wake(host, until_ns);
@@ -282,6 +285,7 @@ impl World {
                 side,
                 forgery,
             } => return self.forge(connection, side, forgery),
+            Happening::Upset(upset) => return self.upset(upset),
             Happening::GiveUp { connection, side } => {
                 let host = self.scenario.connections[connection].hosts[side];
                 self.give_up(host, connection, side);
@@ -320,7 +324,7 @@ impl World {
         if self.hosts[host].gone {
             return Ok(());
         }
-        let now = Instant(self.now_ns);
+        let now = Instant(self.hosts[host].mood.clock_ns(self.now_ns));
         if let Some(slot) = self.hosts[host]
             .qps
             .iter_mut()
@@ -331,7 +335,7 @@ impl World {
             let connected = slot.connect(plan, now, if wide { 2 } else { 1 });
             connected.map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
             slot.next_post_ns = self.now_ns;
-            tap::show(&mut self.tap, slot, self.now_ns, &Seen::Connected(plan));
+            tap::show(&mut self.tap, slot, now.as_ns(), &Seen::Connected(plan));
             trace!(self.trace, self.now_ns, "c{connection}.{side} is ready");
         }
         self.ports_changed(host);
@@ -448,54 +452,14 @@ impl World {
     }
 }
 
-fn note_planned_faults(scenario: &Scenario, coverage: &mut Coverage) {
-    use crate::scenario::Class;
-    match scenario.class {
-        Class::Survivable | Class::Partition => {}
-        Class::PeerVanishes => coverage.fault(FaultTag::PeerVanishes),
-        Class::TooFewReceives => coverage.fault(FaultTag::TooFewReceives),
-        Class::BadAccess => coverage.fault(FaultTag::BadAccess),
-        Class::TooManyImmediates => coverage.fault(FaultTag::TooManyImmediates),
-        Class::LocalError => coverage.fault(FaultTag::LocalError),
-    }
-    let downs: Vec<usize> = (scenario.happenings.iter())
-        .filter_map(|(_, happening)| match happening {
-            Happening::Link { host, up: false, .. } => Some(*host),
-            _ => None,
+/// Both directions of a connection, before anything was sent.
+pub(crate) fn flows_of(scenario: &Scenario, connection: usize, hosts: &[Host]) -> [Flow; 2] {
+    let plan = &scenario.connections[connection];
+    [0, 1].map(|side| {
+        let target = hosts[plan.hosts[1 - side]].memory.regions();
+        let name = format!("c{connection}.{side}");
+        Flow::new(scenario.seed, name, plan, side, |region| {
+            (target[region].va, target[region].rkey)
         })
-        .collect();
-    if !downs.is_empty() {
-        coverage.fault(FaultTag::PortDown);
-        let all = (0..scenario.hosts.len())
-            .any(|host| downs.iter().filter(|down| **down == host).count() >= scenario.planes.into());
-        if all {
-            coverage.fault(FaultTag::AllPortsDown);
-        }
-    }
-    if scenario
-        .happenings
-        .iter()
-        .any(|(_, happening)| matches!(happening, Happening::Stall { .. }))
-    {
-        coverage.fault(FaultTag::Stall);
-    }
-    if scenario
-        .happenings
-        .iter()
-        .any(|(_, happening)| matches!(happening, Happening::Forge { .. }))
-    {
-        coverage.fault(FaultTag::Forgery);
-    }
-    for connection in &scenario.connections {
-        for side in 0..2 {
-            let packets: u32 = connection.flows[side]
-                .messages
-                .iter()
-                .map(|m| m.packets(connection.pmtu.bytes() as u32))
-                .sum();
-            if connection.psn[side] + packets > 1 << 24 {
-                coverage.fault(FaultTag::PsnWrap);
-            }
-        }
-    }
+    })
 }

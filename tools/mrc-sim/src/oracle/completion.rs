@@ -40,7 +40,7 @@ pub fn receive_wr_id(number: u64) -> u64 {
 pub fn legal(class: Class, status: Status) -> bool {
     match status {
         Status::Success => true,
-        Status::Flushed | Status::RetryExceeded => class != Class::Survivable,
+        Status::Flushed | Status::RetryExceeded => !class.must_succeed(),
         Status::RemoteOperation => class == Class::TooFewReceives,
         Status::RemoteAccess => class == Class::BadAccess,
         Status::RemoteInvalidRequest => class == Class::TooManyImmediates,

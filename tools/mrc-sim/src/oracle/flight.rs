@@ -110,6 +110,11 @@ impl Flight {
         };
     }
 
+    /// The shortest timer of the connection as a whole: a quarter of the local ACK timeout, or the first probe of a bad path.
+    pub fn shortest_timer_ns(&self) -> u64 {
+        self.t0_ns.map_or(1_000_000, |t0_ns| (t0_ns / 4).min(1_000_000))
+    }
+
     /// A packet leaves. If it was sent before and not acknowledged since, there must be a reason.
     pub fn judge_send(&mut self, name: &str, index: i64, path: Path, bytes: u32, tolerance: Tolerance) -> Checked {
         if let Some(last) = self.outstanding.get(&index) {

@@ -7,7 +7,7 @@ use crate::oracle::Oracle::{Memory, State};
 use crate::oracle::flow::Flow;
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::{Disposition, QpState};
-use mrc_wire::{Condition, Packet, Peth};
+use mrc_wire::{Condition, Packet, Peth, Psn};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The receiving end of a flow, as the specification has it.
@@ -156,6 +156,11 @@ pub struct Handled<'a> {
 }
 
 impl Flow {
+    /// Whether this PSN lies in the window and has not been received.
+    pub fn is_new(&self, psn: Psn) -> bool {
+        self.responder.place_of(self.index_of(psn)) == Place::New
+    }
+
     /// Judges what became of an arriving write, and remembers it.
     pub fn judge_arrival(&mut self, packet: &Packet<'_>, handled: &Handled<'_>) -> Checked {
         let name = self.name.clone();

@@ -3,7 +3,7 @@
 use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::forge::Forgery;
 use crate::rng::Rng;
-use crate::scenario::{Happening, Scenario};
+use crate::scenario::{Happening, Scenario, upset};
 
 /// Adds between one and five faults to a scenario whose traffic is known to last about `span_ns`.
 pub(super) fn add(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
@@ -44,7 +44,7 @@ fn add_one(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) 
         until_ns,
     };
     let bytes = scenario.format != super::Format::Values;
-    let fault = match rng.below(21) {
+    let fault = match rng.below(28) {
         0 | 1 => mild(Kind::Loss {
             ppm: rng.pick(&[1_000, 5_000, 20_000, 50_000]),
         }),
@@ -178,10 +178,14 @@ fn add_one(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) 
             }
             return;
         }
-        _ => {
+        20 => {
             let host = rng.below(hosts) as usize;
             let for_ns = rng.range(20_000, 3_000_000);
             scenario.happenings.push((from_ns, Happening::Stall { host, for_ns }));
+            return;
+        }
+        _ => {
+            upset::draw(rng, scenario, from_ns, until_ns);
             return;
         }
     };
@@ -197,6 +201,7 @@ pub(super) fn calm_from_ns(scenario: &Scenario) -> u64 {
     let hosts = scenario.happenings.iter().map(|(at_ns, happening)| match happening {
         Happening::Link { own_ns, peer_ns, .. } => at_ns + own_ns.max(peer_ns),
         Happening::Stall { for_ns, .. } => at_ns + for_ns,
+        Happening::Upset(upset) => at_ns + upset.lasts_ns(),
         Happening::Vanish { .. } | Happening::Forge { .. } | Happening::GiveUp { .. } => *at_ns,
     });
     fabric.chain(hosts).max().unwrap_or(0)

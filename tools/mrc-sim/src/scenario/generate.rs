@@ -6,7 +6,7 @@ use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
 use crate::scenario::{
-    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, faults,
+    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, faults, upset,
 };
 use mrc_wire::Pmtu;
 
@@ -25,6 +25,7 @@ impl Scenario {
             11..=14 => Class::BadAccess,
             15..=16 => Class::TooManyImmediates,
             17..=20 => Class::LocalError,
+            21..=26 => Class::Restart,
             _ => Class::Survivable,
         };
         let format = match seed % 4 {
@@ -50,7 +51,7 @@ impl Scenario {
         };
         add_connections(rng, &mut scenario);
         let span_ns = span_ns(&scenario);
-        if class == Class::Survivable || rng.one_in(2) {
+        if class.must_succeed() || rng.one_in(2) {
             faults::add(rng, &mut scenario, span_ns);
         }
         end_as_the_class_says(rng, &mut scenario, span_ns);
@@ -186,6 +187,7 @@ fn end_as_the_class_says(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
     let at_ns = rng.range(span_ns / 20, span_ns / 2);
     match scenario.class {
         Class::Survivable => {}
+        Class::Restart => upset::restart(rng, scenario, at_ns),
         Class::PeerVanishes => {
             let host = rng.below(scenario.hosts.len() as u64) as usize;
             scenario.happenings.push((at_ns, Happening::Vanish { host }));
@@ -248,7 +250,7 @@ fn set_limits(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
         host.cwnd_packets = host.cwnd_packets.max(64);
     }
     for connection in &mut scenario.connections {
-        if scenario.class == Class::Survivable {
+        if scenario.class.must_succeed() {
             let failures = scenario.calm_from_ns / connection.t0_ns() + 12;
             connection.linear_cnt = 7;
             connection.exp_cnt = match failures.saturating_sub(7) {
@@ -262,7 +264,16 @@ fn set_limits(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
         }
     }
     // Path verdicts are taken back by probes with a backoff of up to one second (protocol.md §9.1).
-    scenario.deadline_ns = 4 * scenario.calm_from_ns + longest_ns + 4_000_000_000;
+    // A leap of the clock looks like a round trip, and timers follow round trips.
+    let leapt_ns: u64 = scenario
+        .happenings
+        .iter()
+        .map(|(_, happening)| match happening {
+            Happening::Upset(upset) => upset.leap_ns(),
+            _ => 0,
+        })
+        .sum();
+    scenario.deadline_ns = 4 * scenario.calm_from_ns + longest_ns + 16 * leapt_ns + 4_000_000_000;
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 mod faults;
 mod generate;
 mod traffic;
+pub mod upset;
 
 use crate::fabric::FabricPlan;
 use crate::fabric::fault::Fault;
 use crate::forge::Forgery;
+use crate::scenario::upset::Upset;
 use mrc_wire::Pmtu;
 
 /// How a run may end.
@@ -26,6 +28,8 @@ pub enum Class {
     TooManyImmediates,
     /// The application gives up one queue pair in the middle.
     LocalError,
+    /// One end of a connection starts anew, and all is sent again: every request must succeed then.
+    Restart,
 }
 
 /// In which form packets travel.
@@ -249,6 +253,15 @@ pub enum Happening {
         /// Side.
         side: usize,
     },
+    /// A host is upset.
+    Upset(Upset),
+}
+
+impl Class {
+    /// Whether every request must succeed.
+    pub fn must_succeed(self) -> bool {
+        matches!(self, Class::Survivable | Class::Restart)
+    }
 }
 
 impl ConnectionPlan {
