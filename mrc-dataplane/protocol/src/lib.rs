@@ -36,7 +36,10 @@ pub use attr::{
     EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
 };
 pub use path::{EvState, EvView, PathCounts, Reason};
-pub use peer::{EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, Peer};
+pub use peer::{
+    EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, EndpointRequest, EvProbe, EvProbeAnswer, EvProbeResult,
+    MAX_EV_PROBES, Peer, RequestClass,
+};
 pub use qp::{Qp, QpState};
 pub use qpcc::Qpcc;
 pub use stats::QpStats;

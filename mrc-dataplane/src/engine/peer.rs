@@ -141,7 +141,10 @@ impl Peers {
             resolved: PortSet::EMPTY,
             hopeful: PortSet::EMPTY,
             waiting: VecDeque::new(),
-            node: mrc_protocol::Peer::new(&EndpointLimits::default()),
+            node: mrc_protocol::Peer::new(
+                &EndpointLimits::default(),
+                ports.iter().map(|port| port.num()).collect(),
+            ),
             users: 1,
         };
         peer.resolve(ports, &*self.next_hops, config);

@@ -1,33 +1,9 @@
-//! What concerns a node and not a queue pair: endpoint requests and their answers (protocol.md §9.2, §9.3, §14).
+//! Endpoint requests of others, and their answers (protocol.md §9.2, §9.3, §14).
 
-use mrc_wire::{
-    Bth, Eeth, EndpointOp, Ev, EvLayout, Headers, Opcode, Packet, PortNum, PortSet, Psn, Qpn, TrafficClass,
-};
+use mrc_wire::{Bth, Eeth, EndpointOp, Ev, Headers, Opcode, Packet, PortNum, Psn, Qpn, TrafficClass};
 
-use crate::limit::TokenBucket;
+use super::{EndpointOps, Peer};
 use crate::time::Instant;
-
-/// A remote node (protocol.md §3): one record for all its addresses.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    answers: TokenBucket,
-    ports: PortSet,
-}
-
-impl Peer {
-    /// A node that has said nothing yet: all its ports count as up.
-    pub fn new(limits: &EndpointLimits) -> Self {
-        Self {
-            answers: TokenBucket::new(limits.answers_per_s_and_peer, limits.burst),
-            ports: PortSet::first(PortNum::MAX),
-        }
-    }
-
-    /// The ports that it said to be reachable: for [`crate::Qp::handle_ports`].
-    pub fn ports(&self) -> PortSet {
-        self.ports
-    }
-}
 
 /// How many endpoint requests are answered (protocol.md §14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +24,6 @@ impl Default for EndpointLimits {
             burst: 64,
         }
     }
-}
-
-/// The own node's answers.
-#[derive(Clone, Debug)]
-pub struct EndpointOps {
-    answers: TokenBucket,
-    ev_layout: EvLayout,
-    p_key: u16,
-    replies: u16,
 }
 
 /// An answer to send to the address that the request came from.
@@ -80,8 +47,8 @@ pub struct EndpointReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EndpointDrop {
-    /// Not an endpoint request.
-    NotRequest,
+    /// Neither an endpoint request nor an answer.
+    NotEndpoint,
     /// From nobody we know.
     UnknownPeer,
     /// Not in the default partition.
@@ -90,24 +57,16 @@ pub enum EndpointDrop {
     Operation,
     /// Too many.
     RateLimited,
+    /// An answer to nothing that was asked of this peer, or that came too late.
+    UnknownId,
 }
 
 impl EndpointDrop {
     /// How many reasons there are: the size of a table indexed by `reason as usize`.
-    pub const COUNT: usize = Self::RateLimited as usize + 1;
+    pub const COUNT: usize = Self::UnknownId as usize + 1;
 }
 
 impl EndpointOps {
-    /// In the default partition.
-    pub fn new(limits: &EndpointLimits, ev_layout: EvLayout) -> Self {
-        Self {
-            answers: TokenBucket::new(limits.answers_per_s, limits.burst),
-            ev_layout,
-            p_key: Bth::DEFAULT_P_KEY,
-            replies: 0,
-        }
-    }
-
     /// A packet for QP 2 arrived. `peer`: the record that its source address belongs to.
     pub fn handle_request(
         &mut self,
@@ -117,7 +76,7 @@ impl EndpointOps {
         now: Instant,
     ) -> Result<EndpointReply, EndpointDrop> {
         let Headers::EndpointRequest(erth) = &packet.headers else {
-            return Err(EndpointDrop::NotRequest);
+            return Err(EndpointDrop::NotEndpoint);
         };
         let peer = peer.ok_or(EndpointDrop::UnknownPeer)?;
         if (packet.bth.p_key ^ self.p_key) & 0x7fff != 0 {
@@ -132,13 +91,12 @@ impl EndpointOps {
         peer.answers.take(now);
         self.answers.take(now);
         // §9.3: the last one wins.
-        let ports_changed = erth.op == EndpointOp::PORT_STATUS_UPDATE && peer.ports != erth.ports();
-        if ports_changed {
+        let is_update = erth.op == EndpointOp::PORT_STATUS_UPDATE;
+        let ports_changed = is_update && peer.ports != erth.ports();
+        if is_update {
             peer.ports = erth.ports();
+            peer.told = now;
         }
-        // Any path will do; a new source port each time.
-        self.replies = self.replies.wrapping_add(1);
-        let source_port = u32::from(0xc000 | self.replies & 0x3fff);
         Ok(EndpointReply {
             bth: Bth {
                 p_key: self.p_key,
@@ -153,10 +111,7 @@ impl EndpointOps {
                 op: erth.op,
                 tx_timestamp: erth.tx_timestamp,
             }),
-            ev: match self.ev_layout {
-                EvLayout::FlowHigh => Ev(source_port),
-                EvLayout::PortHigh => Ev(source_port << 16),
-            },
+            ev: self.any_ev(),
             port,
             class: TrafficClass::Control,
             ports_changed,
@@ -167,7 +122,7 @@ impl EndpointOps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mrc_wire::{Condition, Erth, Payload, Tick};
+    use mrc_wire::{Condition, Erth, EvLayout, Payload, PortSet, Tick};
     use std::net::{IpAddr, Ipv4Addr};
 
     fn request(op: u8, mask: u32) -> Packet<'static> {
@@ -199,7 +154,7 @@ mod tests {
     fn ev_probe_is_answered_with_id_operation_and_timestamp_on_its_port() {
         let limits = EndpointLimits::default();
         let mut ops = EndpointOps::new(&limits, EvLayout::FlowHigh);
-        let mut peer = Peer::new(&limits);
+        let mut peer = Peer::new(&limits, PortSet::first(4));
         let reply = ops
             .handle_request(Some(&mut peer), &request(1, 0), port(3), Instant::ZERO)
             .unwrap();
@@ -222,7 +177,7 @@ mod tests {
     fn strangers_reserved_operations_and_other_partitions_get_nothing() {
         let limits = EndpointLimits::default();
         let mut ops = EndpointOps::new(&limits, EvLayout::FlowHigh);
-        let mut peer = Peer::new(&limits);
+        let mut peer = Peer::new(&limits, PortSet::first(4));
         let mut ask = |peer: Option<&mut Peer>, packet: &Packet<'_>| {
             ops.handle_request(peer, packet, port(1), Instant::ZERO).map(|_| ())
         };
@@ -248,7 +203,10 @@ mod tests {
         };
         let mut ops = EndpointOps::new(&limits, EvLayout::FlowHigh);
         let now = Instant::from_ns(1 << 40);
-        let (mut one, mut other) = (Peer::new(&limits), Peer::new(&limits));
+        let (mut one, mut other) = (
+            Peer::new(&limits, PortSet::first(4)),
+            Peer::new(&limits, PortSet::first(4)),
+        );
         let mut ask = |peer: &mut Peer, now| ops.handle_request(Some(peer), &request(1, 0), port(1), now).is_ok();
         assert_eq!((0..10).filter(|_| ask(&mut one, now)).count(), 4);
         assert_eq!((0..10).filter(|_| ask(&mut other, now)).count(), 0, "the total");
@@ -264,7 +222,7 @@ mod tests {
     fn port_status_is_remembered_and_acknowledged() {
         let limits = EndpointLimits::default();
         let mut ops = EndpointOps::new(&limits, EvLayout::PortHigh);
-        let mut peer = Peer::new(&limits);
+        let mut peer = Peer::new(&limits, PortSet::first(4));
         let reply = ops
             .handle_request(Some(&mut peer), &request(0, 0b0110), port(1), Instant::ZERO)
             .unwrap();

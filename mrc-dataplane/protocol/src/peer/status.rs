@@ -1,0 +1,126 @@
+//! Telling a peer which of the own ports are reachable (protocol.md §9.3, P24).
+
+use mrc_wire::{PortNum, PortSet};
+
+use crate::time::{Instant, MS};
+
+/// Updates that say the same, until one is answered.
+const TRIES: usize = 5;
+/// Flaps within this time become one update.
+const COALESCE_NS: u64 = MS;
+/// [decision] A peer that answered none of them, perhaps because it did not know this side yet, is told again when it is
+/// heard after this time.
+const AGAIN_NS: u64 = 100 * MS;
+
+#[derive(Clone, Debug)]
+pub(super) struct Status {
+    /// The own ports that are reachable.
+    current: PortSet,
+    /// What the peer was told last, or believes because nobody told it anything.
+    told: PortSet,
+    /// Updates that told it, their ids, and the ports that they left from.
+    tries: usize,
+    ids: [u16; TRIES],
+    over: PortSet,
+    /// One of them was answered, or none was needed.
+    settled: bool,
+    last_sent: Option<Instant>,
+    /// When the next update is to leave.
+    due: Option<Instant>,
+}
+
+impl Status {
+    pub(super) fn new(own: PortSet) -> Self {
+        Self {
+            current: own,
+            told: own,
+            tries: 0,
+            ids: [0; TRIES],
+            over: PortSet::EMPTY,
+            settled: true,
+            last_sent: None,
+            due: None,
+        }
+    }
+
+    /// *All* reachable ports.
+    pub(super) fn mask(&self) -> PortSet {
+        self.current
+    }
+
+    pub(super) fn change(&mut self, reachable: PortSet, now: Instant) {
+        if reachable == self.current {
+            return;
+        }
+        self.current = reachable;
+        if self.current == self.told {
+            // It flapped, and the peer knows nothing of it, or is being told this already.
+            if self.settled {
+                self.due = None;
+            }
+            return;
+        }
+        self.due = Some(self.last_sent.map_or(now, |last| (last + COALESCE_NS).max(now)));
+    }
+
+    /// Where an update is to leave now: over a port that is up, and another one than those before.
+    pub(super) fn next_port(&mut self, room: PortSet, peer_up: PortSet, now: Instant) -> Option<PortNum> {
+        let due = self.due.filter(|&due| due <= now)?;
+        let fresh = if self.current == self.told {
+            self.over
+        } else {
+            PortSet::EMPTY
+        };
+        let open = self.current.intersection(room);
+        let both = open.intersection(peer_up);
+        let port = [both.difference(fresh), open.difference(fresh), both, open]
+            .iter()
+            .find_map(|ports| ports.iter().next());
+        if port.is_none() {
+            self.due = Some(due.max(now) + COALESCE_NS);
+        }
+        port
+    }
+
+    pub(super) fn sent(&mut self, id: u16, port: PortNum, now: Instant) {
+        if self.told != self.current {
+            self.told = self.current;
+            self.tries = 0;
+            self.over = PortSet::EMPTY;
+            self.settled = false;
+        }
+        if let Some(place) = self.ids.get_mut(self.tries) {
+            *place = id;
+        }
+        self.tries += 1;
+        self.over.insert(port);
+        self.last_sent = Some(now);
+        // After 1, 2, 4 and 8 ms.
+        self.due = (self.tries < TRIES).then(|| now + (MS << (self.tries - 1)));
+    }
+
+    /// True if this is the id of an update.
+    pub(super) fn answered(&mut self, id: u16) -> bool {
+        let known = self.ids.iter().take(self.tries).any(|&sent| sent == id);
+        if known && self.told == self.current {
+            self.settled = true;
+            self.due = None;
+        }
+        known
+    }
+
+    /// The peer lives.
+    pub(super) fn heard(&mut self, now: Instant) {
+        let silent = !self.settled && self.due.is_none();
+        if silent && self.last_sent.is_none_or(|last| now.since(last) >= AGAIN_NS) {
+            self.tries = 0;
+            self.over = PortSet::EMPTY;
+            self.due = Some(now);
+        }
+    }
+
+    /// Without a port that is up, nothing can be said.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.due.filter(|_| !self.current.is_empty())
+    }
+}
