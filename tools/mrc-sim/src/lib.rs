@@ -21,6 +21,7 @@ pub mod meter;
 pub mod oracle;
 pub mod plot;
 pub mod queue;
+pub mod reference;
 pub mod rng;
 pub mod sabotage;
 pub mod scenario;

@@ -202,9 +202,18 @@ impl Answers {
         self.sacked();
     }
 
-    /// A packet that had been received before (P11). `below`: at or below `cack_psn`. True if the answer has to wait.
-    pub(super) fn duplicate(&mut self, trigger: Trigger, below: bool, nominal_bytes: u32, now: Instant) -> bool {
-        self.count(nominal_bytes);
+    /// A packet that had been received before (P11). `below`: at or below `cack_psn`. `nominal_bytes`: `None` for a
+    /// trimmed one, which is not counted (§6.3 step 1). True if the answer has to wait.
+    pub(super) fn duplicate(
+        &mut self,
+        trigger: Trigger,
+        below: bool,
+        nominal_bytes: Option<u32>,
+        now: Instant,
+    ) -> bool {
+        if let Some(nominal_bytes) = nominal_bytes {
+            self.count(nominal_bytes);
+        }
         if self.duplicates.take(now) {
             self.answer_duplicate(trigger, below);
             return false;
@@ -217,7 +226,9 @@ impl Answers {
     }
 
     fn answer_duplicate(&mut self, trigger: Trigger, below: bool) {
-        if !(trigger.ce && self.own_sacks.push(trigger)) {
+        if trigger.ce && self.own_sacks.push(trigger) {
+            self.sacked();
+        } else {
             self.merge(trigger);
         }
         // §6.7
@@ -298,8 +309,10 @@ impl Answers {
         })
     }
 
-    /// A SACK was built. One shows 64 PSNs; when a batch brought news from further apart (`more_news`), others follow.
-    pub(super) fn sack_again(&mut self, more_news: bool) {
+    /// A SACK was built, and speaks of all that was counted until now (§6.4). One shows 64 PSNs; when a batch brought news from
+    /// further apart (`more_news`), others follow.
+    pub(super) fn sack_built(&mut self, more_news: bool) {
+        self.sacked();
         self.more = more_news && self.extra_sacks_left > 0;
     }
 

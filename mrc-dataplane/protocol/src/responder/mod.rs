@@ -245,7 +245,7 @@ impl Responder {
         if let Some(trigger) = self.answers.take_sack() {
             stats.sacks_sent += 1;
             let (seth, state) = self.build_sack(&trigger, now);
-            self.answers.sack_again(self.unshown_count > 0);
+            self.answers.sack_built(self.unshown_count > 0);
             let bth = Bth {
                 rtx: trigger.rtx,
                 ..Bth::new(Opcode::Sack, dqp, self.cack_psn)

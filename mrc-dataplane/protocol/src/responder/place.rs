@@ -101,7 +101,10 @@ impl Responder {
             Class::DuplicateAbove | Class::DuplicateBelow => {
                 env.stats.duplicates_received += 1;
                 let below = class == Class::DuplicateBelow;
-                if self.answers.duplicate(trigger, below, packet.nominal_size(), env.now) {
+                if self
+                    .answers
+                    .duplicate(trigger, below, Some(packet.nominal_size()), env.now)
+                {
                     env.stats.answers_suppressed += 1;
                 }
                 return Outcome::Accepted;
@@ -164,7 +167,7 @@ impl Responder {
                 let trigger = Trigger { ce: false, ..trigger };
                 if !self
                     .answers
-                    .duplicate(trigger, class == Class::DuplicateBelow, 0, env.now)
+                    .duplicate(trigger, class == Class::DuplicateBelow, None, env.now)
                 {
                     return Outcome::Accepted;
                 }

@@ -150,6 +150,48 @@ fn hold_timer_answers_what_no_trigger_did() {
 }
 
 #[test]
+fn a_sack_covers_what_was_counted_behind_its_trigger() {
+    let (mut sent, mut b) = quiet(3, &Setup::default());
+    sent[0].sent.bth.a = true;
+    let answer = b.receive_all(&sent[..2]);
+    assert_eq!(sacks(&answer).len(), 1);
+    b.advance(30_000);
+    assert_eq!(sacks(&b.poll_all()), [], "the hold timer has nothing to add");
+    assert_eq!(
+        b.receive_all([&sent[1].clone().marked()]).len(),
+        2,
+        "a marked duplicate: SACK and ACK"
+    );
+    b.advance(10_000);
+    let held = b.receive_all([&sent[2]]);
+    assert_eq!(sacks(&held).len(), 0);
+    let answer = b.receive_all([&sent[0].clone().marked()]);
+    assert_eq!(sacks(&answer).len(), 1, "at once");
+    b.advance(30_000);
+    assert_eq!(sacks(&b.poll_all()), [], "and it was a SACK of packet 2 too");
+}
+
+#[test]
+fn trimmed_duplicates_do_not_count() {
+    let setup = Setup {
+        trimming: true,
+        tuning: Tuning {
+            sack_gen_threshold_bytes: 3000,
+            ..Tuning::default()
+        },
+        ..Setup::default()
+    };
+    let (sent, mut b) = quiet(3, &setup);
+    let trimmed = sent[0].clone().trimmed(false);
+    assert_eq!(sacks(&b.receive_all([&sent[0]])), []);
+    assert_eq!(sacks(&b.receive_all([&trimmed])).len(), 1, "the first is answered");
+    for _ in 0..5 {
+        assert_eq!(b.receive(&trimmed), Disposition::Dropped(DropReason::RateLimited));
+    }
+    assert_eq!(sacks(&b.receive_all([&sent[1]])), [], "one packet of 1024 bytes");
+}
+
+#[test]
 fn one_batch_shares_one_sack_but_each_mark_and_each_probe_has_its_own() {
     let (mut sent, mut b) = quiet(10, &Setup::default());
     for n in [1, 4, 7, 9] {
