@@ -134,6 +134,7 @@ impl Codec {
         let bytes = match &frame.body {
             Body::Value(value) => return Ok(self.value_arrives(frame, value)),
             Body::Bytes(bytes) => bytes,
+            Body::Baseline(_) => return Ok(None),
         };
         scratch.clear();
         scratch.extend_from_slice(bytes);

@@ -10,6 +10,7 @@
 //! ```
 
 mod applications;
+pub mod baseline;
 pub mod codec;
 pub mod coverage;
 pub mod fabric;

@@ -1,5 +1,6 @@
 //! What travels: a packet as a value or as bytes, with the marks that the network leaves on it.
 
+use crate::baseline::segment::Segment;
 use mrc_wire::{Bth, Headers};
 
 /// A packet on its way.
@@ -73,6 +74,8 @@ pub enum Body {
     Value(Value),
     /// A whole Ethernet frame.
     Bytes(Vec<u8>),
+    /// A packet of a baseline, which is no MRC.
+    Baseline(Segment),
 }
 
 /// A packet as header values.
