@@ -94,9 +94,10 @@ pub struct Tuning {
     pub extra_sacks: u8,
     /// The least tolerance of reordering (protocol.md §5.6).
     pub reo_min_ns: u64,
-    /// Answers to trims, probes and duplicates per second and kind (protocol.md §14).
+    /// NACKs, answers to probes and answers to duplicates per second and kind, besides those that packets received pay for
+    /// (protocol.md §14, P29).
     pub answers_per_s: u32,
-    /// How many of them may come in one burst.
+    /// How many of them may come in one burst; of NACKs at least a window.
     pub answers_burst: u32,
     /// As requestor: send less when the responder asks for it (protocol.md §11).
     pub flow_control: bool,

@@ -30,6 +30,11 @@ impl TokenBucket {
         true
     }
 
+    /// Puts so many tokens back, as far as there is room for them.
+    pub(crate) fn earn(&mut self, tokens: u32) {
+        self.full_at = self.full_at - self.interval_ns.saturating_mul(u64::from(tokens));
+    }
+
     /// When there is a token; `now` if there is one already.
     pub(crate) fn next(&self, now: Instant) -> Instant {
         let full_at = self.full_at.max(now) + self.interval_ns;
@@ -51,6 +56,8 @@ mod tests {
         assert!(!bucket.take(next - 1));
         assert!(bucket.take(next));
         assert!(!bucket.take(next));
+        bucket.earn(2);
+        assert_eq!((0..5).filter(|_| bucket.take(next)).count(), 2, "earned");
         assert_eq!(
             (0..5).filter(|_| bucket.take(now + SEC)).count(),
             3,

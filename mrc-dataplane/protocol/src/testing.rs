@@ -28,10 +28,28 @@ pub(crate) fn psn(value: u32) -> Psn {
 pub(crate) struct Region {
     pub(crate) bytes: Vec<u8>,
     pub(crate) placed: usize,
+    /// What the memory says instead, when it is asked or when it is written to.
+    pub(crate) trouble: Option<(When, AccessError)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Asked,
+    Written,
+}
+
+impl Region {
+    fn fails(&self, when: When) -> Result<(), AccessError> {
+        match self.trouble {
+            Some((at, error)) if at == when => Err(error),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Memory for Region {
     fn check(&mut self, r_key: u32, va: u64, len: u64) -> Result<(), AccessError> {
+        self.fails(When::Asked)?;
         if r_key != R_KEY {
             return Err(AccessError::Key);
         }
@@ -46,6 +64,7 @@ impl Memory for Region {
 
     fn place(&mut self, r_key: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
         self.check(r_key, va, payload.len() as u64)?;
+        self.fails(When::Written)?;
         let mut at = (va - BASE) as usize;
         for part in payload.parts() {
             self.bytes[at..at + part.len()].copy_from_slice(part);
@@ -238,6 +257,7 @@ impl Setup {
             region: Region {
                 bytes: vec![0; self.region],
                 placed: 0,
+                trouble: None,
             },
             sources: Vec::new(),
             now,

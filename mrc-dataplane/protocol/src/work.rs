@@ -1,6 +1,6 @@
 //! What goes in and out of a queue pair: work requests, completions, packets to send, events, the caller's memory.
 
-use mrc_wire::{Bth, Ev, Headers, Payload, PortNum, Qpn, TrafficClass};
+use mrc_wire::{Bth, Ev, Headers, NackReason, Payload, PortNum, Qpn, TrafficClass};
 use thiserror::Error;
 
 use crate::path::Reason;
@@ -68,6 +68,33 @@ pub enum AccessError {
     /// The memory is gone.
     #[error("memory cannot be accessed")]
     Fault,
+    /// It may be written, but not now: the packet is NACKed, and comes again (protocol.md §6.3 step 2).
+    #[error("memory is busy")]
+    Busy(Shortage),
+    /// The caller has failed for good: the peer's request fails, and the queue pair with it (`UNEXP_EVENT`).
+    #[error("internal failure")]
+    Broken,
+}
+
+/// What a packet could not be taken for, this time (protocol.md §6.3 step 2, Table 7-3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shortage {
+    /// Memory for the bitmap. A queue pair has all of its own from the start; a device that shares it may not.
+    Bitmap,
+    /// A buffer for the packet: a receive ring that overran.
+    PacketBuffer,
+    /// Anything else that passes.
+    Other,
+}
+
+impl Shortage {
+    pub(crate) fn reason(self) -> NackReason {
+        match self {
+            Self::Bitmap => NackReason::NO_BITMAP,
+            Self::PacketBuffer => NackReason::NO_PKT_BUFFER,
+            Self::Other => NackReason::NO_RESOURCE,
+        }
+    }
 }
 
 /// A write to the peer's memory.

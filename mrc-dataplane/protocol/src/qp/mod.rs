@@ -16,7 +16,8 @@ use crate::stall::Stalls;
 use crate::stats::QpStats;
 use crate::time::{Instant, Stall, earlier};
 use crate::work::{
-    Completion, CreateError, Cx, Disposition, DropReason, PostError, QpEvent, SendRequest, Status, Transmit,
+    Completion, CreateError, Cx, Disposition, DropReason, NoMemory, PostError, QpEvent, SendRequest, Shortage, Status,
+    Transmit,
 };
 
 pub use self::state::QpState;
@@ -264,6 +265,28 @@ impl Qp {
                 self.fail(Failure::FLUSH, Some(refusal.event()), cx);
                 Disposition::Accepted
             }
+        }
+    }
+
+    /// A write for this queue pair arrived that cannot be taken this time, although its headers could be read: there was no
+    /// buffer for it, or something else that the caller has too little of. The peer is told, and sends it again later
+    /// (protocol.md §6.3 step 2). As [`Qp::handle_packet`] for everything else.
+    pub fn handle_refused(&mut self, now: Instant, packet: &Packet<'_>, why: Shortage) -> Disposition {
+        self.clock(now);
+        if !self.state.permits().requests {
+            return Disposition::Dropped(DropReason::State);
+        }
+        if (packet.bth.p_key ^ self.conn.p_key) & 0x7fff != 0 {
+            return Disposition::Dropped(DropReason::PKey);
+        }
+        let mut env = responder::Env {
+            now: self.now,
+            memory: &mut NoMemory,
+            stats: &mut self.stats,
+        };
+        match self.responder.on_shortage(packet, why, &mut env) {
+            Outcome::Dropped(reason) => Disposition::Dropped(reason),
+            Outcome::Accepted | Outcome::Refused(_) => Disposition::Accepted,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is owed to the peer, and when it goes out (protocol.md §6.4, §6.7, §6.8, §14).
 
-use mrc_wire::{Ev, NackReason, Psn, Tick};
+use mrc_wire::{Ev, NackReason, Packet, Psn, Tick};
 
 use super::Ring;
 use crate::attr::Tuning;
@@ -35,6 +35,31 @@ pub(super) struct Trigger {
 }
 
 impl Trigger {
+    pub(super) fn of_write(packet: &Packet<'_>, now: Instant) -> Self {
+        let bth = &packet.bth;
+        Self {
+            psn: bth.psn,
+            probe_id: None,
+            entropy: packet.ev,
+            ce: packet.ce,
+            rtx: bth.rtx,
+            base: if bth.rtx || bth.a { Base::Start } else { Base::Scan },
+            tx_timestamp: packet.tx_timestamp(),
+            at: now.tick(),
+        }
+    }
+
+    /// A NACK of the packet (§6.8).
+    pub(super) fn nack(&self, reason: NackReason) -> Nack {
+        Nack {
+            psn: self.psn,
+            reason,
+            entropy: self.entropy,
+            rtx: self.rtx,
+            tx_timestamp: self.tx_timestamp,
+        }
+    }
+
     /// The timestamp that its SACK reflects: where service time is taken out, later by what passed since its arrival
     /// (protocol.md §6.9, P16). 0 would mean that there was none.
     pub(super) fn stamp(&self, svc_time: bool, now: Instant) -> Tick {
@@ -69,8 +94,11 @@ const OWN_SACKS: usize = 64;
 const NACKS: usize = 64;
 /// Least time between two answers to duplicates (P11), and between two NACKs of one PSN (§6.8).
 const SPACING_NS: u64 = 10 * US;
-/// How many PSNs are remembered for the latter.
-const RECENT_NACKS: usize = 16;
+/// PSNs that are remembered for the latter, by their last bits.
+const RECENT_NACKS: usize = 32;
+/// NACKs that each packet received pays for. In an incast of many requestors most of what arrives may be cut, honestly: one
+/// packet each from 1000 of them, where a round trip holds 150, is 6 to 1 (§14).
+const NACKS_PER_PACKET: u32 = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Answers {
@@ -97,10 +125,11 @@ pub(super) struct Answers {
     duplicates: Limit,
     /// A duplicate that waits for its answer: trigger, and whether a Transport ACK is due too.
     duplicate: Option<(Trigger, bool, Instant)>,
+    rate_per_s: u32,
+    burst: u32,
     probe_bucket: TokenBucket,
     nack_bucket: TokenBucket,
-    recent_nacks: [(Psn, Option<Instant>); RECENT_NACKS],
-    next_recent: usize,
+    recent_nacks: [(Psn, Instant); RECENT_NACKS],
 }
 
 #[derive(Clone, Debug)]
@@ -147,11 +176,17 @@ impl Answers {
                 last: None,
             },
             duplicate: None,
+            rate_per_s: tuning.answers_per_s,
+            burst: tuning.answers_burst,
             probe_bucket: bucket.clone(),
             nack_bucket: bucket,
-            recent_nacks: [(Psn::new(0), None); RECENT_NACKS],
-            next_recent: 0,
+            recent_nacks: [(Psn::new(0), Instant::ZERO); RECENT_NACKS],
         }
+    }
+
+    /// A requestor may have a whole window cut before anything of it arrives (§14).
+    pub(super) fn allow_nacks_for(&mut self, window: u32) {
+        self.nack_bucket = TokenBucket::new(self.rate_per_s, self.burst.max(window));
     }
 
     pub(super) fn clear(&mut self) {
@@ -185,6 +220,10 @@ impl Answers {
     /// A new packet was accepted: the table of §6.4. `asked`: its `a` bit.
     pub(super) fn accepted(&mut self, trigger: Trigger, asked: bool, nominal_bytes: u32, now: Instant) {
         self.count(nominal_bytes);
+        // §14: who delivers earns answers.
+        self.nack_bucket.earn(NACKS_PER_PACKET);
+        self.probe_bucket.earn(1);
+        self.duplicates.bucket.earn(1);
         self.latest = trigger;
         if trigger.ce && self.own_sacks.push(trigger) {
             // `m` speaks of one packet.
@@ -253,13 +292,13 @@ impl Answers {
 
     /// False if it gets no answer (§6.8, §14).
     pub(super) fn nack(&mut self, nack: Nack, now: Instant) -> bool {
-        let recent =
-            |&(psn, at): &(Psn, Option<Instant>)| psn == nack.psn && at.is_some_and(|at| now.since(at) < SPACING_NS);
-        if self.recent_nacks.iter().any(recent) || !self.nack_bucket.take(now) || !self.nacks.push(nack) {
+        let recent = &mut self.recent_nacks[nack.psn.get() as usize % RECENT_NACKS];
+        let (psn, at) = *recent;
+        let is_recent = psn == nack.psn && at > Instant::ZERO && now.since(at) < SPACING_NS;
+        if is_recent || !self.nack_bucket.take(now) || !self.nacks.push(nack) {
             return false;
         }
-        self.recent_nacks[self.next_recent] = (nack.psn, Some(now));
-        self.next_recent = (self.next_recent + 1) % RECENT_NACKS;
+        *recent = (nack.psn, now);
         true
     }
 

@@ -11,7 +11,7 @@ use alloc::vec;
 
 use mrc_wire::{Aeth, Bth, Headers, Neth, Opcode, PortSet, Psn, TrafficClass};
 
-use self::answers::Answers;
+use self::answers::{Answers, Nack};
 use self::recv::RecvQueue;
 use self::stash::Stash;
 use crate::attr::{QpCreate, Tuning};
@@ -44,6 +44,15 @@ pub(crate) struct Env<'a> {
     pub(crate) stats: &'a mut QpStats,
 }
 
+/// The last word of a queue pair that fails.
+#[derive(Clone, Copy, Debug)]
+enum Parting {
+    /// Transport NAK: the request was wrong.
+    Nak { psn: Psn, syndrome: u8 },
+    /// `UNEXP_EVENT`: this side was (§6.3 step 2).
+    Nack(Nack),
+}
+
 pub(crate) struct Responder {
     conn: Connection,
     /// `window` is the current one.
@@ -70,8 +79,8 @@ pub(crate) struct Responder {
     answers: Answers,
     /// How full the receiving side is; `None` = nobody says.
     pressure: Option<Pressure>,
-    /// The peer was told that its request failed; goes out even in the error state.
-    nak: Option<(Psn, u8)>,
+    /// The peer is to be told that its request failed; goes out even in the error state.
+    parting: Option<Parting>,
     /// Destroyed by the application: nothing new is taken, what was taken is still acknowledged.
     lingering: bool,
 }
@@ -106,7 +115,7 @@ impl Responder {
             recv: RecvQueue::new(create.rq_depth),
             answers: Answers::new(&create.tuning),
             pressure: None,
-            nak: None,
+            parting: None,
             lingering: false,
         }
     }
@@ -116,6 +125,7 @@ impl Responder {
         self.conn = conn;
         self.limits = limits;
         self.announced = limits.window;
+        self.answers.allow_nacks_for(limits.window);
         self.cack_psn = limits.rq_psn.sub(1);
         self.max_rcv_psn = self.cack_psn;
         self.lowest_unsacked_psn = self.cack_psn;
@@ -142,7 +152,7 @@ impl Responder {
         self.recv.clear();
         self.answers = Answers::new(tuning);
         self.pressure = None;
-        self.nak = None;
+        self.parting = None;
         self.lingering = false;
     }
 
@@ -185,7 +195,7 @@ impl Responder {
 
     /// Is there an answer to send?
     pub(crate) fn has_answers(&self) -> bool {
-        self.nak.is_some() || self.answers.any()
+        self.parting.is_some() || self.answers.any()
     }
 
     pub(crate) fn end_of_batch(&mut self) {
@@ -231,15 +241,20 @@ impl Responder {
 
     fn next_answer(&mut self, now: Instant, stats: &mut QpStats) -> Option<(Bth, Headers)> {
         let dqp = self.conn.dest_qpn;
-        if let Some((psn, syndrome)) = self.nak.take() {
-            stats.acks_sent += 1;
-            return Some((
-                Bth::new(Opcode::Ack, dqp, psn),
-                Headers::Ack(Aeth {
+        match self.parting.take() {
+            Some(Parting::Nak { psn, syndrome }) => {
+                stats.acks_sent += 1;
+                let aeth = Aeth {
                     syndrome,
                     msn: self.messages,
-                }),
-            ));
+                };
+                return Some((Bth::new(Opcode::Ack, dqp, psn), Headers::Ack(aeth)));
+            }
+            Some(Parting::Nack(nack)) => {
+                stats.nacks_sent += 1;
+                return Some(self.write_nack(&nack));
+            }
+            None => {}
         }
         // §6.4: SACK before Transport ACK.
         if let Some(trigger) = self.answers.take_sack() {
@@ -263,7 +278,12 @@ impl Responder {
         }
         let nack = self.answers.take_nack()?;
         stats.nacks_sent += 1;
-        // §6.8
+        Some(self.write_nack(&nack))
+    }
+
+    /// §6.8
+    fn write_nack(&self, nack: &Nack) -> (Bth, Headers) {
+        let dqp = self.conn.dest_qpn;
         let neth = Neth {
             reason: nack.reason,
             vendor_info: 0,
@@ -273,13 +293,11 @@ impl Responder {
             nack_psn: nack.psn,
             tx_timestamp: nack.tx_timestamp,
         };
-        Some((
-            Bth {
-                rtx: nack.rtx,
-                ..Bth::new(Opcode::Nack, dqp, nack.psn)
-            },
-            Headers::Nack(neth),
-        ))
+        let bth = Bth {
+            rtx: nack.rtx,
+            ..Bth::new(Opcode::Nack, dqp, nack.psn)
+        };
+        (bth, Headers::Nack(neth))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Reth};
 
-use super::answers::{Base, Nack, Trigger};
+use super::answers::{Base, Trigger};
 use super::stash::Immediate;
-use super::{Env, Responder};
-use crate::work::{DropReason, QpEvent};
+use super::{Env, Parting, Responder};
+use crate::work::{AccessError, DropReason, QpEvent, Shortage};
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub(crate) enum Refusal {
     Access,
     /// No receive request was posted.
     NoReceive,
+    /// This side cannot go on (§6.3 step 2).
+    Broken,
 }
 
 impl Refusal {
@@ -32,7 +34,7 @@ impl Refusal {
         match self {
             Self::Invalid => Aeth::NAK_INVALID_REQUEST,
             Self::Access => Aeth::NAK_REMOTE_ACCESS,
-            Self::NoReceive => Aeth::NAK_REMOTE_OPERATIONAL,
+            Self::NoReceive | Self::Broken => Aeth::NAK_REMOTE_OPERATIONAL,
         }
     }
 
@@ -41,6 +43,32 @@ impl Refusal {
             Self::Invalid => QpEvent::RequestError,
             // api.md §3.9: a missing receive counts as a refused access.
             Self::Access | Self::NoReceive => QpEvent::AccessError,
+            Self::Broken => QpEvent::Fatal,
+        }
+    }
+}
+
+/// Why a packet is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rejection {
+    /// Never.
+    Final(Refusal),
+    /// Not now (step 2).
+    ForNow(Shortage),
+}
+
+impl From<Refusal> for Rejection {
+    fn from(refusal: Refusal) -> Self {
+        Self::Final(refusal)
+    }
+}
+
+impl From<AccessError> for Rejection {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Busy(shortage) => Self::ForNow(shortage),
+            AccessError::Broken => Self::Final(Refusal::Broken),
+            _ => Self::Final(Refusal::Access),
         }
     }
 }
@@ -79,16 +107,7 @@ impl Responder {
         let bth = &packet.bth;
         let psn = bth.psn;
         let class = self.classify(psn);
-        let trigger = Trigger {
-            psn,
-            probe_id: None,
-            entropy: packet.ev,
-            ce: packet.ce,
-            rtx: bth.rtx,
-            base: if bth.rtx || bth.a { Base::Start } else { Base::Scan },
-            tx_timestamp: packet.tx_timestamp(),
-            at: env.now.tick(),
-        };
+        let trigger = Trigger::of_write(packet, env.now);
         if let Condition::Trimmed { last_hop } = packet.condition {
             env.stats.trims_received += 1;
             return self.on_trimmed(class, trigger, last_hop, env);
@@ -119,8 +138,14 @@ impl Responder {
             solicited: bth.se,
             dmalen: reth.dmalen,
         });
-        if let Err(refusal) = self.check_and_place(packet, reth, immediate, env) {
-            return self.refuse(psn, refusal);
+        match self.check_and_place(packet, reth, immediate, env) {
+            Ok(()) => {}
+            Err(Rejection::Final(Refusal::Broken)) => {
+                self.parting = Some(Parting::Nack(trigger.nack(NackReason::UNEXP_EVENT)));
+                return Outcome::Refused(Refusal::Broken);
+            }
+            Err(Rejection::Final(refusal)) => return self.refuse(psn, refusal),
+            Err(Rejection::ForNow(shortage)) => return self.refuse_for_now(&trigger, shortage.reason(), env),
         }
         // Step 6.
         if psn.diff(self.max_rcv_psn) > 0 {
@@ -153,15 +178,35 @@ impl Responder {
         if !self.limits.trim_nack {
             return Outcome::Dropped(DropReason::Trimmed);
         }
+        let reason = if last_hop {
+            NackReason::TRIMMED_LASTHOP
+        } else {
+            NackReason::TRIMMED
+        };
+        self.answer_unplaced(class, trigger, reason, DropReason::Trimmed, env)
+    }
+
+    /// Step 2, for a packet that the caller could not keep.
+    pub(crate) fn on_shortage(&mut self, packet: &Packet<'_>, why: Shortage, env: &mut Env<'_>) -> Outcome {
+        if !matches!(packet.headers, Headers::Write { .. }) {
+            return Outcome::Dropped(DropReason::NotForQp);
+        }
+        let class = self.classify(packet.bth.psn);
+        let trigger = Trigger::of_write(packet, env.now);
+        self.answer_unplaced(class, trigger, why.reason(), DropReason::OutOfWindow, env)
+    }
+
+    /// A packet without its data: if it is new it is NACKed, if it is not it needs none.
+    fn answer_unplaced(
+        &mut self,
+        class: Class,
+        trigger: Trigger,
+        reason: NackReason,
+        otherwise: DropReason,
+        env: &mut Env<'_>,
+    ) -> Outcome {
         match class {
-            Class::New if !self.lingering => {
-                let reason = if last_hop {
-                    NackReason::TRIMMED_LASTHOP
-                } else {
-                    NackReason::TRIMMED
-                };
-                return self.refuse_for_now(&trigger, reason, env);
-            }
+            Class::New if !self.lingering => return self.refuse_for_now(&trigger, reason, env),
             Class::DuplicateAbove | Class::DuplicateBelow => {
                 // A mark on it says nothing that its switch has not said more clearly.
                 let trigger = Trigger { ce: false, ..trigger };
@@ -172,7 +217,7 @@ impl Responder {
                     return Outcome::Accepted;
                 }
             }
-            _ => return Outcome::Dropped(DropReason::Trimmed),
+            _ => return Outcome::Dropped(otherwise),
         }
         env.stats.answers_suppressed += 1;
         Outcome::Dropped(DropReason::RateLimited)
@@ -180,14 +225,7 @@ impl Responder {
 
     /// A NACK: the packet was not taken, and may come again (§6.8).
     fn refuse_for_now(&mut self, trigger: &Trigger, reason: NackReason, env: &mut Env<'_>) -> Outcome {
-        let nack = Nack {
-            psn: trigger.psn,
-            reason,
-            entropy: trigger.entropy,
-            rtx: trigger.rtx,
-            tx_timestamp: trigger.tx_timestamp,
-        };
-        if self.answers.nack(nack, env.now) {
+        if self.answers.nack(trigger.nack(reason), env.now) {
             return Outcome::Accepted;
         }
         env.stats.answers_suppressed += 1;
@@ -201,41 +239,34 @@ impl Responder {
         reth: &Reth,
         immediate: Option<Immediate>,
         env: &mut Env<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         let opcode = packet.bth.opcode;
         let len = packet.payload.len() as u64;
         check_length(opcode, len, packet.bth.pad, reth.dmalen, u64::from(self.conn.pmtu))?;
         if len > 0 {
             if !self.remote_write || reth.va.checked_add(len - 1).is_none() {
-                return Err(Refusal::Access);
+                return Err(Refusal::Access.into());
             }
-            env.memory
-                .check(reth.r_key, reth.va, len)
-                .map_err(|_| Refusal::Access)?;
+            env.memory.check(reth.r_key, reth.va, len)?;
         }
         if opcode == Opcode::WriteFirst {
             let whole = u64::from(reth.dmalen);
             if reth.va.checked_add(whole - 1).is_none() {
-                return Err(Refusal::Access);
+                return Err(Refusal::Access.into());
             }
-            env.memory
-                .check(reth.r_key, reth.va, whole)
-                .map_err(|_| Refusal::Access)?;
+            env.memory.check(reth.r_key, reth.va, whole)?;
         }
         // §6.6 Limit (P15). One whose turn has come needs no place.
         let psn = packet.bth.psn;
-        if let Some(immediate) = immediate
-            && psn != self.cack_psn.next()
-        {
-            let full = self.stash.in_use() >= usize::from(self.limits.max_wimm);
-            if full || !self.stash.put(psn, immediate) {
-                return Err(Refusal::Invalid);
-            }
+        let stashed = immediate.filter(|_| psn != self.cack_psn.next());
+        if stashed.is_some() && !self.stash.has_room(self.limits.max_wimm) {
+            return Err(Refusal::Invalid.into());
         }
         if len > 0 {
-            env.memory
-                .place(reth.r_key, reth.va, &packet.payload)
-                .map_err(|_| Refusal::Access)?;
+            env.memory.place(reth.r_key, reth.va, &packet.payload)?;
+        }
+        if let Some(immediate) = stashed {
+            self.stash.put(psn, immediate);
         }
         Ok(())
     }
@@ -271,7 +302,10 @@ impl Responder {
     }
 
     fn refuse(&mut self, psn: Psn, refusal: Refusal) -> Outcome {
-        self.nak = Some((psn, refusal.syndrome()));
+        self.parting = Some(Parting::Nak {
+            psn,
+            syndrome: refusal.syndrome(),
+        });
         Outcome::Refused(refusal)
     }
 

@@ -46,16 +46,17 @@ impl Stash {
         self.free.extend(0..self.entries.len() as u16);
     }
 
-    pub(super) fn in_use(&self) -> usize {
-        self.entries.len() - self.free.len()
+    /// May one more wait, of at most so many?
+    pub(super) fn has_room(&self, max_wimm: u16) -> bool {
+        !self.free.is_empty() && self.entries.len() - self.free.len() < usize::from(max_wimm)
     }
 
-    /// False if full.
-    pub(super) fn put(&mut self, psn: Psn, immediate: Immediate) -> bool {
-        let Some(entry) = self.free.pop() else { return false };
-        self.entries[usize::from(entry)] = immediate;
-        self.places[(psn.get() & self.mask) as usize] = entry;
-        true
+    /// There must be room.
+    pub(super) fn put(&mut self, psn: Psn, immediate: Immediate) {
+        if let Some(entry) = self.free.pop() {
+            self.entries[usize::from(entry)] = immediate;
+            self.places[(psn.get() & self.mask) as usize] = entry;
+        }
     }
 
     pub(super) fn take(&mut self, psn: Psn) -> Option<Immediate> {

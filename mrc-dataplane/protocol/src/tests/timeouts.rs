@@ -240,7 +240,7 @@ fn cautious_try_that_a_probe_ends_is_followed_by_another() {
         a.wait_for_timeout();
         b.now = a.now;
         let probes = a.poll_all();
-        assert_eq!(writes(&probes), []);
+        assert_eq!(writes(&probes), [] as [u32; 0]);
         back = b.receive_all(&probes);
     }
     a.hear(&back);
