@@ -3,7 +3,7 @@
 //!
 //! Seeds 0 to 499; `MRC_REFERENCE_SEEDS=20000` runs so many.
 
-use mrc_protocol::{Disposition, DropReason, QpState, Queue, Tuning};
+use mrc_protocol::{Disposition, DropReason, Instant, QpState, Queue, Tuning};
 use mrc_sim::reference::{Attributes, Compare, Responder};
 use mrc_sim::sabotage::Sabotage;
 use mrc_sim::scenario::{ConnectionPlan, Scenario};
@@ -22,6 +22,8 @@ struct Watch {
     responders: BTreeMap<(usize, usize), Responder>,
     /// Receives posted before there was a responder.
     early: BTreeMap<(usize, usize), Vec<u64>>,
+    /// What each queue pair takes for the time: a clock that leaps back stands still.
+    clocks: BTreeMap<(usize, usize), Instant>,
     judged: u64,
     problem: Option<String>,
 }
@@ -48,7 +50,16 @@ fn attributes(plan: &ConnectionPlan, own: usize) -> Attributes {
 }
 
 impl Watch {
-    fn see(&mut self, place: Place, seen: &Seen<'_>) {
+    fn see(&mut self, mut place: Place, seen: &Seen<'_>) {
+        let clock = self
+            .clocks
+            .entry((place.connection, place.side))
+            .or_insert(Instant::ZERO);
+        // The application does not tell the time.
+        if !matches!(seen, Seen::Connected(_) | Seen::Receive(_) | Seen::Completion(_)) {
+            *clock = place.now.max(*clock);
+        }
+        place.now = *clock;
         if self.problem.is_none()
             && let Err(problem) = self.judge(place, seen)
         {
@@ -64,6 +75,10 @@ impl Watch {
         let Some(responder) = self.responders.get_mut(&key) else {
             return self.before_rtr(place, seen);
         };
+        if matches!(seen, Seen::Reset) {
+            self.responders.remove(&key);
+            return Ok(());
+        }
         match seen {
             Seen::Packet {
                 packet,
@@ -149,6 +164,7 @@ impl Watch {
                 }
                 self.responders.insert(key, responder);
             }
+            Seen::Reset => drop(self.early.remove(&key)),
             Seen::Receive(wr_id) => self.early.entry(key).or_default().push(*wr_id),
             Seen::Packet { disposition, .. } if *disposition != Disposition::Dropped(DropReason::State) => {
                 return Err(format!("{disposition:?} before RTR"));
