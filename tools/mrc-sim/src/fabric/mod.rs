@@ -10,6 +10,7 @@ pub mod frame;
 
 use crate::coverage::Coverage;
 use crate::fabric::clos::plan::{ClosPlan, PlanError};
+use crate::fabric::clos::sampler::Series;
 use crate::fabric::clos::{Clos, Step};
 use crate::fabric::delay::{DelayFabric, DelayPlan};
 use crate::fabric::fault::Fault;
@@ -78,11 +79,19 @@ impl Fabric {
         }
     }
 
-    /// The fabric with switches, if it is one, for its counters and samples.
+    /// The fabric with switches, if it is one, for its paths and counters.
     pub fn clos(&self) -> Option<&Clos> {
         match self {
             Fabric::Delay(_) => None,
             Fabric::Clos(clos) => Some(clos),
+        }
+    }
+
+    /// Takes the samples up to `now_ns` and returns all time series; none without switches.
+    pub fn series(&mut self, now_ns: u64) -> Vec<Series> {
+        match self {
+            Fabric::Delay(_) => Vec::new(),
+            Fabric::Clos(clos) => clos.series(now_ns),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The fabric with switches, against calculations by hand.
 
+mod any;
 mod net;
 mod paths;
 mod queues;

@@ -189,6 +189,35 @@ fn faults_strike_where_and_when_they_are_told() {
 }
 
 #[test]
+fn a_frame_that_a_fault_cuts_is_short_from_the_next_link_on() {
+    let up = Link::SpineUp {
+        plane: 1,
+        leaf: 0,
+        spine: 0,
+    };
+    let place = Some(Place::Switch(Switch::Leaf { plane: 1, leaf: 0 }));
+    let cut = always(
+        Kind::Trim {
+            ppm: 1_000_000,
+            last_hop: false,
+        },
+        Scope {
+            place,
+            ..Scope::default()
+        },
+    );
+    let mut net = Net::new(gigabit(plain(1_000_000)), &[cut]);
+    let ev = (0..100).find(|ev| net.clos.path_of(0, 4, 1, *ev).and_then(|path| path.spine()) == Some(0));
+    net.send(8_000, frame(0, 4, ev.expect("a path over spine 0"), FULL));
+    net.run();
+    let (at_ns, arrived) = &net.arrived[0];
+    let kept = arrived.trim.expect("it is cut").keep as u64;
+    let bytes = |link| net.clos.counters(link).expect("a link").bytes;
+    assert_eq!((bytes(up), bytes(DOWN_TO_4)), (u64::from(FULL), kept));
+    assert_eq!(*at_ns, 8_000 + 500 + 8_000 + 500 + 2 * ((kept + 24) * 8 + 500));
+}
+
+#[test]
 fn samples_tell_the_load_and_the_queue_of_a_link() {
     let mut plan = gigabit(plain(1_000_000));
     plan.sampling = Some(Sampling {
