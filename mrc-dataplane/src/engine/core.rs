@@ -13,7 +13,7 @@ use super::command::CqId;
 use super::config::EngineConfig;
 use super::control::thread_bits;
 use super::counters::{Cells, EngineDrop};
-use super::endpoint::{Answer, BACKLOG};
+use super::endpoint::{BACKLOG, Parcel};
 use super::event::{EngineEvent, EventSink};
 use super::handover::Handover;
 use super::peer::Peers;
@@ -55,7 +55,9 @@ pub(super) struct Core {
     lingering: VecDeque<(Instant, u32)>,
     /// The own node's part in endpoint operations.
     pub(super) endpoint: EndpointOps,
-    pub(super) answers: VecDeque<Answer>,
+    pub(super) answers: VecDeque<Parcel>,
+    /// When a peer is to be told of the own ports.
+    pub(super) next_update: Option<Instant>,
     /// A peer has said that other ports are up at its end.
     pub(super) peer_ports_changed: bool,
     pub(super) handover: Handover,
@@ -79,7 +81,9 @@ impl Core {
         peers: Peers,
         handover: Handover,
     ) -> Self {
-        let endpoint = EndpointOps::new(&EndpointLimits::default(), config.ev_layout);
+        let bits = thread_bits(handover.threads() as u8);
+        let endpoint =
+            EndpointOps::new(&EndpointLimits::default(), config.ev_layout).with_ids(index as u16, bits as u8);
         Self {
             config,
             cells,
@@ -100,8 +104,9 @@ impl Core {
             lingering: VecDeque::new(),
             endpoint,
             answers: VecDeque::with_capacity(BACKLOG),
+            next_update: None,
             peer_ports_changed: false,
-            thread_mask: (1 << thread_bits(handover.threads() as u8)) - 1,
+            thread_mask: (1 << bits) - 1,
             handover,
             index,
             up: PortSet::EMPTY,
@@ -231,10 +236,8 @@ impl Core {
     /// When something will be due.
     pub(super) fn next_deadline(&mut self) -> Option<Instant> {
         let linger = self.lingering.front().map(|&(until, _)| until);
-        match (self.timers.next(), linger) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        let due = [self.timers.next(), linger, self.next_endpoint_deadline()];
+        due.into_iter().flatten().min()
     }
 
     pub(super) fn add_qp(&mut self, key: u32, slot: QpSlot, now: Instant) {
@@ -343,13 +346,8 @@ impl Core {
             .up
             .intersection(peer.hopeful)
             .intersection(self.carrying(connection));
+        // A mask that leaves nothing keeps the last port in use: the queue pair sees to that (protocol.md §9.3, P24).
         let theirs = peer.node.ports();
-        // A mask that leaves nothing is remembered, but does not cut us off (protocol.md §9.3, P24).
-        let theirs = if own.intersection(theirs).is_empty() {
-            PortSet::first(PortNum::MAX)
-        } else {
-            theirs
-        };
         if (own, theirs) == slot.ports {
             // Resolved by now, perhaps: it may be able to send.
             self.make_ready(key);

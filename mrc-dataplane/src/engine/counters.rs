@@ -95,7 +95,7 @@ pub(crate) struct PortCells {
 pub(crate) struct Cells {
     pub(crate) ports: Vec<PortCells>,
     pub(crate) not_mrc: [Counter; NotMrc::COUNT],
-    pub(crate) malformed: [Counter; mrc_protocol::DropReason::COUNT],
+    pub(crate) malformed: [Counter; DropReason::COUNT],
     pub(crate) protocol: [Counter; mrc_protocol::DropReason::COUNT],
     pub(crate) engine: [Counter; EngineDrop::COUNT],
     pub(crate) completions: Counter,

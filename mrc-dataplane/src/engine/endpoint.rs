@@ -1,9 +1,11 @@
-//! Endpoint operations: packets to queue pair 2, between nodes rather than queue pairs (protocol.md §9.2, §9.3).
+//! Endpoint operations: packets to queue pair 2, between nodes rather than queue pairs (protocol.md §6.10, §9.2, §9.3).
 //!
-//! Requests of nodes that a queue pair of this engine talks to are answered, within limits (§14); this side sends none yet.
+//! Requests of nodes that a queue pair of this engine talks to are answered, within limits (§14). Thread 0 tells every peer
+//! which ports are up; each thread sends the EV probes of its own queue pairs. The low bits of an id name the thread that
+//! asked.
 
-use mrc_protocol::{EndpointDrop, EndpointReply, Instant};
-use mrc_wire::{Ecn, FrameWriter, Outgoing, Packet, PortNum, frame_len};
+use mrc_protocol::{Cx, EndpointDrop, EvEntry, EvProbe, EvProbeResult, Instant, Qp, RequestClass};
+use mrc_wire::{Bth, Ecn, Ev, FrameWriter, Headers, Outgoing, Packet, PortNum, Qpn, TrafficClass, frame_len};
 
 use super::core::Core;
 use super::counters::EngineDrop;
@@ -12,11 +14,20 @@ use crate::port::{Port, TxResult};
 /// Answers that wait for a transmit ring; more are dropped.
 pub(super) const BACKLOG: usize = 64;
 
-/// An answer that is to leave.
+/// How long the answer to an EV probe is waited for.
+const EV_PROBE_TIMEOUT_NS: u64 = 20_000_000;
+/// Least time between two EV probes to a peer, over all queue pairs: it answers 1000 requests a second (§14).
+const EV_PROBE_PACE_NS: u64 = 2_000_000;
+
+/// A packet that is to leave.
 #[derive(Clone, Copy)]
-pub(super) struct Answer {
+pub(super) struct Parcel {
     peer: u32,
-    reply: EndpointReply,
+    bth: Bth,
+    headers: Headers,
+    ev: Ev,
+    port: PortNum,
+    class: RequestClass,
 }
 
 impl Core {
@@ -27,8 +38,19 @@ impl Core {
         if peer.as_ref().is_some_and(|peer| packet.dst != peer.local) {
             return self.drop_packet(EngineDrop::WrongDestination);
         }
-        let peer = peer.map(|peer| &mut peer.node);
-        let reply = match self.endpoint.handle_request(peer, packet, port, now) {
+        let node = peer.map(|peer| &mut peer.node);
+        if let Headers::EndpointResponse(_) = packet.headers {
+            let Some(index) = index else {
+                return self.drop_packet(EngineDrop::UnknownPeer);
+            };
+            let taken = self.endpoint.handle_response(index, node, packet, port, now);
+            if taken.is_err() {
+                self.drop_packet(EngineDrop::EndpointOp);
+            }
+            self.hear_peer(index, port, now);
+            return;
+        }
+        let reply = match self.endpoint.handle_request(node, packet, port, now) {
             Ok(reply) => reply,
             Err(EndpointDrop::UnknownPeer) => return self.drop_packet(EngineDrop::UnknownPeer),
             Err(_) => return self.drop_packet(EngineDrop::EndpointOp),
@@ -37,34 +59,116 @@ impl Core {
             self.peer_ports_changed = true;
         }
         match index {
-            Some(peer) if answer && self.answers.len() < BACKLOG => self.answers.push_back(Answer { peer, reply }),
+            Some(peer) if answer && self.answers.len() < BACKLOG => self.answers.push_back(Parcel {
+                peer,
+                bth: reply.bth,
+                headers: reply.headers,
+                ev: reply.ev,
+                port: reply.port,
+                class: RequestClass::Of(reply.class),
+            }),
             _ => {}
         }
     }
 
-    /// Sends the answers that are due; those whose port has no room are lost, as any packet may be. True if any went out.
-    pub(super) fn send_answers(&mut self, ports: &mut [Box<dyn Port>]) -> bool {
+    /// A packet of this peer arrived on `port` (protocol.md §9.3).
+    pub(super) fn hear_peer(&mut self, index: u32, port: PortNum, now: Instant) {
+        let Some(peer) = self.peers.get_mut(index) else { return };
+        if peer.node.handle_arrival(port, now) {
+            self.peer_ports_changed = true;
+        }
+        if let Some(due) = peer.node.next_timeout() {
+            self.next_update = Some(self.next_update.map_or(due, |other| other.min(due)));
+        }
+    }
+
+    /// The own ports have changed, or a peer is new: thread 0 tells those that do not know.
+    pub(super) fn announce_ports(&mut self, now: Instant) {
+        if self.index != 0 {
+            return;
+        }
+        let up = self.up;
+        for peer in self.peers.iter_mut() {
+            peer.node.handle_local_ports(up, now);
+        }
+        self.plan_updates();
+    }
+
+    fn plan_updates(&mut self) {
+        self.next_update = self.peers.iter_mut().filter_map(|peer| peer.node.next_timeout()).min();
+    }
+
+    /// When an update or a probe is due, or given up.
+    pub(super) fn next_endpoint_deadline(&self) -> Option<Instant> {
+        match (self.next_update, self.endpoint.next_timeout()) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Sends answers, updates and probes that are due. Those whose port has no room are lost, as any packet may be: updates
+    /// repeat. True if any went out.
+    pub(super) fn send_endpoint_packets(&mut self, ports: &mut [Box<dyn Port>], now: Instant) -> bool {
         let mut any = false;
         while let Some(answer) = self.answers.pop_front() {
-            any |= self.send_answer(ports, &answer).is_some();
+            any |= self.send_parcel(ports, &answer).is_some();
+        }
+        if self.next_update.is_some_and(|due| due <= now) {
+            any |= self.send_updates(ports, now);
+        }
+        while let Some((peer, request)) = self.endpoint.poll_probe(self.up, now) {
+            let parcel = Parcel {
+                peer,
+                bth: request.bth,
+                headers: request.headers,
+                ev: request.ev,
+                port: request.port,
+                class: request.class,
+            };
+            any |= self.send_parcel(ports, &parcel).is_some();
         }
         any
     }
 
-    fn send_answer(&mut self, ports: &mut [Box<dyn Port>], answer: &Answer) -> Option<()> {
-        let reply = &answer.reply;
-        let template = self.peers.get(answer.peer)?.template(reply.port)?;
-        let port = ports.get_mut(reply.port.index())?;
+    fn send_updates(&mut self, ports: &mut [Box<dyn Port>], now: Instant) -> bool {
+        let mut any = false;
+        for index in 0..self.peers.len() {
+            let Some(peer) = self.peers.get_mut(index) else {
+                continue;
+            };
+            let Some(request) = self.endpoint.poll_update(&mut peer.node, peer.resolved, now) else {
+                continue;
+            };
+            let parcel = Parcel {
+                peer: index,
+                bth: request.bth,
+                headers: request.headers,
+                ev: request.ev,
+                port: request.port,
+                class: request.class,
+            };
+            any |= self.send_parcel(ports, &parcel).is_some();
+        }
+        self.plan_updates();
+        any
+    }
+
+    fn send_parcel(&mut self, ports: &mut [Box<dyn Port>], parcel: &Parcel) -> Option<()> {
+        let template = self.peers.get(parcel.peer)?.template(parcel.port)?;
+        let port = ports.get_mut(parcel.port.index())?;
         let outgoing = Outgoing {
-            bth: reply.bth,
-            headers: reply.headers,
-            ev: reply.ev,
+            bth: parcel.bth,
+            headers: parcel.headers,
+            ev: parcel.ev,
             ev_layout: self.config.ev_layout,
-            dscp: self.config.dscps.of(reply.class),
+            dscp: match parcel.class {
+                RequestClass::Of(class) => self.config.dscps.of(class),
+                RequestClass::Dscp(dscp) => dscp,
+            },
             ecn: Ecn::NotEct,
             payload_len: 0,
         };
-        let len = frame_len(template, &reply.headers, 0);
+        let len = frame_len(template, &parcel.headers, 0);
         let result = port.tx_frame(len, &mut |head, tail| {
             let frame = FrameWriter::start(head, tail, template, &outgoing);
             frame.and_then(FrameWriter::finish).is_ok()
@@ -72,9 +176,60 @@ impl Core {
         if result != TxResult::Queued {
             return None;
         }
-        let cells = self.cells.port(reply.port);
+        let cells = self.cells.port(parcel.port);
         cells.tx_packets.add(1);
         cells.tx_bytes.add(len as u64);
         Some(())
+    }
+
+    /// Had packets: if it only receives, it may want to know where its answers arrive (protocol.md §6.10).
+    pub(super) fn probe_reverse(&mut self, key: u32, peer: u32, now: Instant) {
+        let is_early = |at: Option<Instant>| at.is_some_and(|at| now.since(at) < EV_PROBE_PACE_NS);
+        if self.peers.get(peer).is_none_or(|peer| is_early(peer.probed)) {
+            return;
+        }
+        let wanted = self.visit(key, now, |slot, cx| {
+            let path = slot.qp.poll_ev_probe(cx)?;
+            Some((path, slot.qpn))
+        });
+        let Some(Some((EvEntry { ev, port }, qpn))) = wanted else {
+            return;
+        };
+        let probe = EvProbe {
+            peer,
+            token: u64::from(qpn.get()),
+            ev,
+            encap: None,
+            port,
+            class: RequestClass::Of(TrafficClass::NoTrim),
+            timeout_ns: EV_PROBE_TIMEOUT_NS,
+        };
+        if self.endpoint.handle_probe(&probe, now)
+            && let Some(peer) = self.peers.get_mut(peer)
+        {
+            peer.probed = Some(now);
+        }
+    }
+
+    /// Tells queue pairs what became of their EV probes.
+    pub(super) fn take_probe_results(&mut self, now: Instant) {
+        self.endpoint.handle_timeout(now);
+        while let Some(EvProbeResult { probe, answer }) = self.endpoint.poll_result() {
+            let path = EvEntry {
+                ev: probe.ev,
+                port: probe.port,
+            };
+            let tell = |qp: &mut Qp, cx: &mut Cx<'_>| qp.handle_ev_probe(cx, path, answer.is_some());
+            if let Some(&key) = self.by_qpn.get(&(probe.token as u32)) {
+                self.visit(key, now, |slot, cx| tell(&mut slot.qp, cx));
+            }
+        }
+    }
+
+    /// Does another thread wait for this answer?
+    pub(super) fn asked_elsewhere(&self, packet: &Packet<'_>) -> Option<usize> {
+        let thread = packet.bth.psn.get() & self.thread_mask;
+        let answers = matches!(packet.headers, Headers::EndpointResponse(_)) && packet.bth.dqp == Qpn::ENDPOINT;
+        (answers && thread != self.index as u32).then_some(thread as usize)
     }
 }

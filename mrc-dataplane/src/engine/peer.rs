@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mrc_protocol::{EndpointLimits, Qpcc};
+use mrc_protocol::{EndpointLimits, Instant, Qpcc};
 use mrc_wire::{IpPair, L3Path, L3Template, PortNum, PortSet};
 
 use super::config::EngineConfig;
@@ -33,6 +33,8 @@ pub(super) struct Peer {
     pub(super) waiting: VecDeque<u32>,
     /// What the node as such has told us.
     pub(super) node: mrc_protocol::Peer,
+    /// When an EV probe was last sent to it.
+    pub(super) probed: Option<Instant>,
     users: u32,
 }
 
@@ -115,6 +117,15 @@ impl Peers {
         self.records.get(index as usize)?.as_ref()
     }
 
+    /// Indices are below this.
+    pub(super) fn len(&self) -> u32 {
+        self.records.len() as u32
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.records.iter_mut().flatten()
+    }
+
     pub(super) fn find(&self, remote: IpAddr) -> Option<u32> {
         self.by_remote.get(&remote).copied()
     }
@@ -145,6 +156,7 @@ impl Peers {
                 &EndpointLimits::default(),
                 ports.iter().map(|port| port.num()).collect(),
             ),
+            probed: None,
             users: 1,
         };
         peer.resolve(ports, &*self.next_hops, config);

@@ -53,6 +53,9 @@ impl Core {
         };
         match parse(frame, &rules) {
             Ok(packet) if self.is_elsewhere(packet.bth.dqp) => self.hand_over(frame, packet.bth.dqp, port),
+            Ok(packet) if let Some(thread) = self.asked_elsewhere(&packet) => {
+                self.hand_over_to(thread, frame, port);
+            }
             Ok(packet) if packet.bth.dqp == Qpn::ENDPOINT => {
                 self.tell_other_threads(frame, &packet, port);
                 self.handle_endpoint(&packet, port, now, true);
@@ -69,7 +72,10 @@ impl Core {
     }
 
     fn hand_over(&mut self, frame: Frame<'_>, qpn: Qpn, port: PortNum) {
-        let thread = (qpn.get() & self.thread_mask) as usize;
+        self.hand_over_to((qpn.get() & self.thread_mask) as usize, frame, port);
+    }
+
+    fn hand_over_to(&mut self, thread: usize, frame: Frame<'_>, port: PortNum) {
         if thread >= self.handover.threads() {
             self.drop_packet(EngineDrop::UnknownQp);
         } else if self.handover.send(thread, frame, port) {
@@ -134,6 +140,7 @@ impl Core {
         if packet.dst != connection.local {
             return self.drop_packet(EngineDrop::WrongDestination);
         }
+        self.hear_peer(connection.peer, port, now);
         let is_write = matches!(packet.headers, Headers::Write { .. });
         if is_write {
             self.cells.port(port).rx_data_bytes.add(packet.payload.len() as u64);
@@ -177,6 +184,7 @@ impl Core {
                 self.owing.push(key);
             }
             self.wake_waiting(connection.peer);
+            self.probe_reverse(key, connection.peer, now);
         }
         self.touched = touched;
     }

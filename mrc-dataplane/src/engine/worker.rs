@@ -116,8 +116,9 @@ impl Worker {
             self.core.tell_all_ports(now);
         }
         busy |= self.core.run_timers(now);
+        self.core.take_probe_results(now);
         let clock = self.clock;
-        let mut sent = self.core.send_answers(&mut self.ports);
+        let mut sent = self.core.send_endpoint_packets(&mut self.ports, now);
         sent |= std::mem::take(&mut self.core.answered);
         sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
         let pending = self.ports.iter().any(|port| port.tx_pending());
@@ -231,6 +232,7 @@ impl Worker {
         let config = self.core.config.clone();
         self.core.peers.follow(changed, &self.ports, &config, |_| hops = true);
         if changed || hops {
+            self.core.announce_ports(now);
             self.core.tell_all_ports(now);
         }
         changed || hops
@@ -301,6 +303,7 @@ impl Worker {
         if joined {
             let config = self.core.config.clone();
             self.core.peers.join(remote, local, &self.ports, &config);
+            self.core.announce_ports(self.clock.now());
         } else if let Some(index) = self.core.peers.find(remote) {
             self.core.peers.leave(index);
         }
@@ -315,6 +318,7 @@ impl Worker {
                 if let Some(Ok(())) = done {
                     let config = core.config.clone();
                     let peer = core.peers.join(remote, local, &self.ports, &config);
+                    core.announce_ports(now);
                     if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
                         let (dest_qpn, pmtu) = (attr.dest_qpn, attr.pmtu);
                         slot.connection = Some(Connection {

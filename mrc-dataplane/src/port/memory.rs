@@ -202,6 +202,21 @@ impl MemoryLink {
         }
     }
 
+    /// Takes one end (0 = first of the pair, otherwise the second) down or up; the other one sees no change, as with a switch
+    /// between them. What is sent to an end that is down is lost.
+    pub fn set_end_up(&self, end: usize, up: bool) {
+        let end = end.min(1);
+        self.ends[end].set_up(up);
+        self.blackhole(1 - end, !up);
+        let mut queue = self.directions[1 - end].lock();
+        if !up {
+            queue.frames.clear();
+            queue.late = None;
+        }
+        drop(queue);
+        let _ = self.directions[1 - end].wake.write(1);
+    }
+
     /// Changes the MTU of both ends.
     pub fn set_mtu(&self, mtu: u32) {
         for (end, direction) in self.ends.iter().zip(&self.directions) {

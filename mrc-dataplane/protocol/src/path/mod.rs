@@ -3,6 +3,7 @@
 mod check;
 mod events;
 mod ports;
+mod reverse;
 mod rotation;
 mod state;
 mod transition;
@@ -18,6 +19,7 @@ use rand_core::{RngCore, SeedableRng};
 
 use self::check::Checks;
 use self::events::Events;
+use self::reverse::Reverse;
 pub(crate) use self::rotation::Choice;
 use self::rotation::Rotation;
 pub(crate) use self::state::Happening;
@@ -118,6 +120,9 @@ pub(crate) struct PathSet {
     heard_last: Instant,
     /// Ports that have not carried a control packet in this pass.
     control_turns: PortSet,
+    reverse: Reverse,
+    /// Ports that have not carried an EV probe of a receiver in this pass.
+    reverse_turns: PortSet,
     checks: Checks,
     events: Events,
     rng: ChaCha8Rng,
@@ -168,6 +173,8 @@ impl PathSet {
             heard_at: vec![Instant::ZERO; counts.len()].into_boxed_slice(),
             heard_last: Instant::ZERO,
             control_turns: PortSet::EMPTY,
+            reverse: Reverse::new(counts.len()),
+            reverse_turns: PortSet::EMPTY,
             checks: Checks::new(entries.len()),
             events: Events::new(),
             paths: entries.into_iter().map(Path::new).collect(),
@@ -189,6 +196,7 @@ impl PathSet {
             plane.backup.clear();
         }
         self.active_ports = PortSet::EMPTY;
+        self.reverse.clear();
         self.checks.clear();
         self.events.clear();
         self.fill();
@@ -272,6 +280,14 @@ impl PathSet {
             .get(at)
             .filter(|(known, _)| *known == value)
             .map(|&(_, index)| index)
+    }
+
+    /// The path with this EV on this port.
+    pub(crate) fn find(&self, entry: EvEntry) -> Option<EvIndex> {
+        let value = entry.ev.0 & self.ev_mask;
+        let from = self.by_entropy.partition_point(|&(known, _)| known < value);
+        let same = self.by_entropy[from..].iter().take_while(|&&(known, _)| known == value);
+        same.map(|&(_, index)| index).find(|&index| self.entry(index) == entry)
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<QpEvent> {

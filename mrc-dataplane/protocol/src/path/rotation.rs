@@ -168,24 +168,44 @@ impl PathSet {
         Some(index)
     }
 
-    /// A path for a control packet. From the best kind to the worst: paths that are not bad before bad ones, and among them
-    /// ports on which the peer was heard lately before others, since one whose far end is dead still looks alive here.
+    /// A path for a control packet (protocol.md §6.10): the plane that its trigger `arrived` on, if that plane's reverse EV was
+    /// confirmed lately. Else from the best kind to the worst: planes with such an EV; then ports on which the peer was heard
+    /// lately before others, since one whose far end is dead still looks alive here; and paths that are bad last.
     ///
     /// Within a kind, every port has one turn per pass, in a random order. In a fixed order, a SACK and a Transport ACK that
     /// always leave together would meet a silently dead plane with the same one of them for ever.
-    pub(crate) fn control(&mut self, room: PortSet) -> Option<EvIndex> {
+    pub(crate) fn control(&mut self, room: PortSet, arrived: Option<PortNum>, now: Instant) -> Option<EvIndex> {
         // Now and then anywhere: where every plane fails in one direction, those that are heard are the wrong ones; and what
         // is known of a path at the floor grows old while this side sends no data.
         let anywhere = below(&mut self.rng, 8) == 0;
-        let heard = if anywhere { self.usable } else { self.heard_lately() };
+        let confirmed = self.confirmed(now);
+        if let Some(port) = arrived.filter(|&port| !anywhere && confirmed.intersection(room).contains(port))
+            && let Some(index) = self.reverse_ev(port, now)
+        {
+            self.control_turns.remove(port);
+            return Some(index);
+        }
+        let (heard, confirmed) = if anywhere {
+            (self.usable, PortSet::EMPTY)
+        } else {
+            (self.heard_lately(), confirmed)
+        };
         let others = self.usable.difference(heard);
-        for (ports, bad) in [(heard, false), (others, false), (heard, true), (others, true)] {
+        let unconfirmed = heard.difference(confirmed);
+        for (ports, bad) in [
+            (confirmed, false),
+            (unconfirmed, false),
+            (others, false),
+            (heard, true),
+            (others, true),
+        ] {
             let open = ports.intersection(room);
             let left = open.intersection(self.control_turns);
             for (turns, new_pass) in [(left, false), (open.difference(left), true)] {
                 let start = below(&mut self.rng, turns.len());
                 for port in turns.iter().skip(start).chain(turns.iter().take(start)) {
-                    let Some(index) = self.control_on(port, bad, anywhere) else {
+                    let reverse = if bad { None } else { self.reverse_ev(port, now) };
+                    let Some(index) = reverse.or_else(|| self.control_on(port, bad, anywhere)) else {
                         continue;
                     };
                     if new_pass {

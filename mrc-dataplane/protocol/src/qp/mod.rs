@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 
 use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
 
-use crate::attr::{QpCreate, Tuning};
+use crate::attr::{EvEntry, QpCreate, Tuning};
 use crate::path::{EvView, PathCounts, PathSet};
 use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
@@ -241,15 +241,17 @@ impl Qp {
         }
         self.paths.heard(port, self.now);
         if request {
-            self.handle_request(cx, packet)
+            self.paths.note_inbound();
+            self.handle_request(cx, packet, port)
         } else {
             self.handle_response(cx, packet)
         }
     }
 
-    fn handle_request(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> Disposition {
+    fn handle_request(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, port: PortNum) -> Disposition {
         let mut env = responder::Env {
             now: self.now,
+            port: Some(port),
             memory: cx.memory,
             stats: &mut self.stats,
         };
@@ -281,6 +283,7 @@ impl Qp {
         }
         let mut env = responder::Env {
             now: self.now,
+            port: None,
             memory: &mut NoMemory,
             stats: &mut self.stats,
         };
@@ -393,6 +396,27 @@ impl Qp {
             let (requestor, mut env) = self.sending(cx);
             requestor.withdraw(lost_here, &mut env);
             requestor.review_paths(env.paths, now, env.stats);
+        }
+    }
+
+    /// A path to send an EV probe on now, to learn where answers may go: only a queue pair that receives and sends no data
+    /// has one, at most once per round trip (protocol.md §6.10). Say what became of it: [`Qp::handle_ev_probe`].
+    pub fn poll_ev_probe(&mut self, cx: &Cx<'_>) -> Option<EvEntry> {
+        let now = self.clock(cx.now);
+        if !self.state.permits().requests {
+            return None;
+        }
+        let rtt_ns = self.requestor.srtt_ns(cx.cc);
+        let index = self.paths.poll_reverse_probe(now, rtt_ns)?;
+        Some(self.paths.entry(index))
+    }
+
+    /// An EV probe on this path was answered, or not in time (protocol.md §8.2).
+    pub fn handle_ev_probe(&mut self, cx: &Cx<'_>, path: EvEntry, answered: bool) {
+        let now = self.clock(cx.now);
+        let rtt_ns = self.requestor.srtt_ns(cx.cc);
+        if let Some(index) = self.paths.find(path) {
+            self.paths.handle_ev_probe(index, answered, now, rtt_ns);
         }
     }
 

@@ -251,6 +251,11 @@ impl Requestor {
         self.rtt.measured_ns()
     }
 
+    /// Smoothed; before the first sample the base round trip.
+    pub(crate) fn srtt_ns(&self, cc: &Qpcc) -> u64 {
+        self.rtt.srtt_ns(cc)
+    }
+
     pub(crate) fn retries(&self) -> u32 {
         self.retries
     }

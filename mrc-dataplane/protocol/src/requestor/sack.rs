@@ -85,6 +85,8 @@ impl Requestor {
         };
         if let Some(ev) = named {
             self.judge(ev, seth.m, probe.is_some(), env);
+            // §6.10: the packet arrived on it, so control packets will.
+            env.paths.confirm(ev, env.now);
         }
         // Step 6.
         let sent = probe

@@ -1,6 +1,6 @@
 //! What is owed to the peer, and when it goes out (protocol.md §6.4, §6.7, §6.8, §14).
 
-use mrc_wire::{Ev, NackReason, Packet, Psn, Tick};
+use mrc_wire::{Ev, NackReason, Packet, PortNum, Psn, Tick};
 
 use super::Ring;
 use crate::attr::Tuning;
@@ -32,10 +32,12 @@ pub(super) struct Trigger {
     pub(super) tx_timestamp: Tick,
     /// When it arrived.
     pub(super) at: Tick,
+    /// Where it arrived (§6.10).
+    pub(super) arrived: Option<PortNum>,
 }
 
 impl Trigger {
-    pub(super) fn of_write(packet: &Packet<'_>, now: Instant) -> Self {
+    pub(super) fn of_write(packet: &Packet<'_>, arrived: Option<PortNum>, now: Instant) -> Self {
         let bth = &packet.bth;
         Self {
             psn: bth.psn,
@@ -46,6 +48,7 @@ impl Trigger {
             base: if bth.rtx || bth.a { Base::Start } else { Base::Scan },
             tx_timestamp: packet.tx_timestamp(),
             at: now.tick(),
+            arrived,
         }
     }
 
@@ -57,6 +60,7 @@ impl Trigger {
             entropy: self.entropy,
             rtx: self.rtx,
             tx_timestamp: self.tx_timestamp,
+            arrived: self.arrived,
         }
     }
 
@@ -87,6 +91,8 @@ pub(super) struct Nack {
     pub(super) entropy: Ev,
     pub(super) rtx: bool,
     pub(super) tx_timestamp: Tick,
+    /// Where it arrived (§6.10).
+    pub(super) arrived: Option<PortNum>,
 }
 
 /// Answers to CE-marked packets and probes that may wait to be sent.
@@ -334,6 +340,16 @@ impl Answers {
 
     pub(super) fn duplicate_at(&self) -> Option<Instant> {
         self.duplicate.map(|(_, _, at)| at)
+    }
+
+    /// Where the trigger of the next answer arrived: a SACK's own, a NACK's if nothing else is due.
+    pub(super) fn next_arrived(&self) -> Option<PortNum> {
+        let sack = self.own_sacks.first().or(self.sack);
+        match (sack, self.nacks.first()) {
+            (Some(trigger), _) => trigger.arrived,
+            (None, Some(nack)) if !self.more && !self.ack => nack.arrived,
+            _ => self.latest.arrived,
+        }
     }
 
     pub(super) fn take_sack(&mut self) -> Option<Trigger> {

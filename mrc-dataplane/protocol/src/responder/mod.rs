@@ -9,7 +9,7 @@ mod stash;
 use alloc::boxed::Box;
 use alloc::vec;
 
-use mrc_wire::{Aeth, Bth, Headers, Neth, Opcode, PortSet, Psn, TrafficClass};
+use mrc_wire::{Aeth, Bth, Headers, Neth, Opcode, PortNum, PortSet, Psn, TrafficClass};
 
 use self::answers::{Answers, Nack};
 use self::recv::RecvQueue;
@@ -40,6 +40,8 @@ pub(crate) struct ReceiveLimits {
 /// What the responder needs of its surroundings.
 pub(crate) struct Env<'a> {
     pub(crate) now: Instant,
+    /// The port that the packet arrived on, if that is known.
+    pub(crate) port: Option<PortNum>,
     pub(crate) memory: &'a mut dyn Memory,
     pub(crate) stats: &'a mut QpStats,
 }
@@ -221,7 +223,7 @@ impl Responder {
         if !self.has_answers() {
             return None;
         }
-        let ev = paths.control(room)?;
+        let ev = paths.control(room, self.answers.next_arrived(), now)?;
         let entry = paths.entry(ev);
         let (bth, headers) = self.next_answer(now, stats)?;
         Some(Transmit {
@@ -337,6 +339,10 @@ impl<T: Copy + Default> Ring<T> {
         self.head = (self.head + 1) % self.slots.len();
         self.len -= 1;
         Some(value)
+    }
+
+    fn first(&self) -> Option<T> {
+        (self.len > 0).then(|| self.slots[self.head])
     }
 
     fn is_empty(&self) -> bool {

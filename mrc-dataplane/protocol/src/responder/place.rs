@@ -107,7 +107,7 @@ impl Responder {
         let bth = &packet.bth;
         let psn = bth.psn;
         let class = self.classify(psn);
-        let trigger = Trigger::of_write(packet, env.now);
+        let trigger = Trigger::of_write(packet, env.port, env.now);
         if let Condition::Trimmed { last_hop } = packet.condition {
             env.stats.trims_received += 1;
             return self.on_trimmed(class, trigger, last_hop, env);
@@ -192,7 +192,7 @@ impl Responder {
             return Outcome::Dropped(DropReason::NotForQp);
         }
         let class = self.classify(packet.bth.psn);
-        let trigger = Trigger::of_write(packet, env.now);
+        let trigger = Trigger::of_write(packet, env.port, env.now);
         self.answer_unplaced(class, trigger, why.reason(), DropReason::OutOfWindow, env)
     }
 
@@ -322,6 +322,7 @@ impl Responder {
             rtx: packet.bth.rtx,
             base: Base::Start,
             tx_timestamp: peth.tx_timestamp,
+            arrived: env.port,
             at: env.now.tick(),
         };
         if self.answers.probed(trigger, env.now) {

@@ -128,3 +128,111 @@ fn a_port_that_the_peer_says_is_down_is_not_used_towards_it() {
         "a mask that leaves nothing does not cut us off"
     );
 }
+
+/// Which of a queue pair's paths on this port may be used?
+fn eligible_on(end: &End, num: u8) -> bool {
+    let crate::engine::Reply::Paths(paths) = reply(&end.engine, Command::QueryPaths { qpn: end.qpn }) else {
+        panic!("no paths")
+    };
+    let on_port = paths.iter().filter(|path| path.port.get() == num);
+    on_port.clone().count() > 0 && on_port.clone().all(|path| path.eligible)
+}
+
+/// protocol.md §9.3: a host that loses a port says so, and its peers stop using the plane before any packet has timed out.
+#[test]
+fn a_port_that_goes_down_is_told_to_the_peer_and_so_is_its_return() {
+    for threads in [1, 3] {
+        let mut choice = Choice {
+            planes: 3,
+            ..Choice::default()
+        };
+        choice.config.threads = threads;
+        let mut rig = Rig::new(&choice);
+        let target = rig.a.target();
+        let write = |rig: &mut Rig, wr_id| {
+            rig.b.write(wr_id, &target, 0, 400_000);
+            assert_eq!(rig.b.completion().status, 0);
+        };
+        write(&mut rig, 1);
+        assert!(eligible_on(&rig.b, 2));
+        rig.links[1].set_end_up(0, false);
+        wait_for("B to hear of it", || (!eligible_on(&rig.b, 2)).then_some(()));
+        assert!(eligible_on(&rig.b, 1) && eligible_on(&rig.b, 3));
+        let before = rig.b.engine.counters();
+        write(&mut rig, 2);
+        let after = rig.b.engine.counters();
+        assert_eq!(after.ports[1].tx_data_bytes, before.ports[1].tx_data_bytes);
+        assert_eq!(after.retransmissions(), before.retransmissions());
+        assert_eq!(rig.b.info().stats.timeouts, 0);
+        rig.links[1].set_end_up(0, true);
+        wait_for("B to hear of its return", || eligible_on(&rig.b, 2).then_some(()));
+        write(&mut rig, 3);
+        assert!(rig.b.engine.counters().ports[1].tx_data_bytes > after.ports[1].tx_data_bytes);
+    }
+}
+
+/// protocol.md §9.3: one update that is lost is not the last.
+#[test]
+fn updates_that_are_lost_are_repeated_over_other_planes() {
+    let mut rig = Rig::new(&Choice {
+        planes: 3,
+        ..Choice::default()
+    });
+    let target = rig.a.target();
+    rig.b.write(1, &target, 0, 1000);
+    assert_eq!(rig.b.completion().status, 0);
+    // The first that is tried.
+    rig.links[0].blackhole(0, true);
+    rig.links[1].set_end_up(0, false);
+    wait_for("B to hear of it", || (!eligible_on(&rig.b, 2)).then_some(()));
+}
+
+/// protocol.md §9.3: a node that is met while a port is down is told, although nothing changed since.
+#[test]
+fn a_peer_that_is_new_is_told_which_ports_are_down() {
+    let choice = Choice {
+        planes: 2,
+        ..Choice::default()
+    };
+    let rig = Rig::unconnected(&choice);
+    rig.links[1].set_end_up(0, false);
+    connect(&rig.b, &rig.a, &choice);
+    connect(&rig.a, &rig.b, &choice);
+    wait_for("B to hear of it", || (!eligible_on(&rig.b, 2)).then_some(()));
+}
+
+/// protocol.md §6.10: one that only receives sends EV probes, and they are answered.
+#[test]
+fn a_receiver_probes_the_way_of_its_answers() {
+    let mut rig = Rig::new(&Choice {
+        planes: 2,
+        ..Choice::default()
+    });
+    let (seen, frames) = channel();
+    rig.links[0].judge(0, move |frame| {
+        let _ = seen.send(frame.clone());
+        Fate::Deliver
+    });
+    let target = rig.b.target();
+    wait_for("A to answer a probe", || {
+        rig.a.write(1, &target, 0, 20_000);
+        assert_eq!(rig.a.completion().status, 0);
+        let rules = ReceiveRules {
+            udp_ports: &[4791],
+            dscps: &Dscps::default(),
+            ev_layout: EvLayout::FlowHigh,
+        };
+        frames.try_iter().find_map(|frame| {
+            let packet = parse(Frame::whole(&frame), &rules).ok()?;
+            match packet.headers {
+                Headers::EndpointResponse(eeth) if eeth.op == EndpointOp::EV_PROBE => Some(()),
+                _ => None,
+            }
+        })
+    });
+    assert_eq!(
+        rig.b.engine.counters().dropped("engine.endpoint_op"),
+        0,
+        "B knew what it had asked"
+    );
+}
