@@ -35,7 +35,7 @@ mod work;
 pub use attr::{
     EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
 };
-pub use path::{EvState, EvView, PathCounts, Reason};
+pub use path::{EvState, EvView, Happening, PathCounts, Reason};
 pub use peer::{
     EndpointDrop, EndpointLimits, EndpointOps, EndpointReply, EndpointRequest, EvProbe, EvProbeAnswer, EvProbeResult,
     MAX_EV_PROBES, Peer, RequestClass,

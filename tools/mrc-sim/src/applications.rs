@@ -77,6 +77,9 @@ impl World {
             completion.wr_id,
             completion.status
         );
+        if let Some(rule) = ended(completion.status) {
+            self.coverage.rule(rule, 1);
+        }
         match completion.queue {
             Queue::Recv => {
                 let flow = &mut self.flows[connection][1 - side];
@@ -153,4 +156,16 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The rule that ended a request otherwise than well.
+fn ended(status: Status) -> Option<&'static str> {
+    Some(match status {
+        Status::Flushed => "§5.9 requests flushed",
+        Status::RetryExceeded => "§5.7 retry budget is spent",
+        Status::RemoteInvalidRequest => "§5.8 NAK 0x61",
+        Status::RemoteAccess => "§5.8 NAK 0x62",
+        Status::RemoteOperation => "§5.8 NAK 0x63",
+        Status::Success | Status::LocalProtection => return None,
+    })
 }

@@ -1,5 +1,6 @@
 //! What the runs have met: faults of the network and events of the protocol, counted per run and summed over seeds.
 
+use crate::rules::RULES;
 use std::collections::BTreeMap;
 
 /// Kinds of faults, as the summary names them.
@@ -76,6 +77,8 @@ pub struct Coverage {
     pub faults: BTreeMap<FaultTag, Count>,
     /// Protocol events by name.
     pub events: BTreeMap<&'static str, Count>,
+    /// Rules of the protocol by name ([`RULES`]).
+    pub rules: BTreeMap<&'static str, Count>,
 }
 
 /// How many runs saw it, and how often in all.
@@ -100,6 +103,20 @@ impl Coverage {
         }
     }
 
+    /// A rule of the protocol was exercised `times` times.
+    pub fn rule(&mut self, name: &'static str, times: u64) {
+        debug_assert!(RULES.contains(&name), "{name}");
+        if times > 0 {
+            self.rules.entry(name).or_default().add(times);
+        }
+    }
+
+    /// Rules that no run has exercised.
+    pub fn untouched(&self) -> Vec<&'static str> {
+        let untouched = RULES.iter().filter(|rule| !self.rules.contains_key(*rule));
+        untouched.copied().collect()
+    }
+
     /// Adds the counts of another run or group of runs.
     pub fn merge(&mut self, other: &Coverage) {
         for (tag, count) in &other.faults {
@@ -107,6 +124,9 @@ impl Coverage {
         }
         for (name, count) in &other.events {
             self.events.entry(name).or_default().merge(*count);
+        }
+        for (name, count) in &other.rules {
+            self.rules.entry(name).or_default().merge(*count);
         }
     }
 }

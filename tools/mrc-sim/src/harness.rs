@@ -2,6 +2,7 @@
 
 use crate::coverage::{Count, Coverage};
 use crate::oracle::{Oracle, Violation};
+use crate::rules::RULES;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use crate::world::{RunResult, World};
@@ -120,9 +121,9 @@ impl Report {
     pub fn table(&self) -> String {
         let mut text = String::new();
         let mut section = |title: &str, rows: Vec<(String, Count)>| {
-            let _ = writeln!(text, "{title:<40} {:>8} {:>12}", "seeds", "times");
+            let _ = writeln!(text, "{title:<50} {:>8} {:>12}", "seeds", "times");
             for (name, count) in rows {
-                let _ = writeln!(text, "  {name:<38} {:>8} {:>12}", count.seeds, count.times);
+                let _ = writeln!(text, "  {name:<48} {:>8} {:>12}", count.seeds, count.times);
             }
         };
         section(
@@ -139,6 +140,18 @@ impl Report {
                 .events
                 .iter()
                 .map(|(name, count)| ((*name).to_owned(), *count))
+                .collect(),
+        );
+        section(
+            "Rules",
+            RULES
+                .iter()
+                .map(|rule| {
+                    (
+                        (*rule).to_owned(),
+                        self.coverage.rules.get(rule).copied().unwrap_or_default(),
+                    )
+                })
                 .collect(),
         );
         text
@@ -159,6 +172,15 @@ impl Report {
             .iter()
             .map(|(name, seen)| ((*name).to_owned(), count(seen)))
             .collect();
+        let rules: serde_json::Map<_, _> = RULES
+            .iter()
+            .map(|rule| {
+                (
+                    (*rule).to_owned(),
+                    count(&self.coverage.rules.get(rule).copied().unwrap_or_default()),
+                )
+            })
+            .collect();
         let failures: Vec<_> = (self.failures.iter())
             .map(|(seed, violation)| {
                 serde_json::json!({
@@ -177,6 +199,7 @@ impl Report {
             "virtual_s": self.virtual_s,
             "faults": faults,
             "events": events,
+            "rules": rules,
             "failures": failures,
         })
     }

@@ -24,6 +24,7 @@ pub mod plot;
 pub mod queue;
 pub mod reference;
 pub mod rng;
+pub mod rules;
 pub mod sabotage;
 pub mod scenario;
 mod tally;

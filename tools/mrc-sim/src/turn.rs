@@ -8,6 +8,7 @@ use crate::meter::without_allocation;
 use crate::oracle::path::{Exits, judge_path};
 use crate::oracle::responder::Handled;
 use crate::oracle::{Breach, Checked, Oracle};
+use crate::rules;
 use crate::sabotage::{Sabotage, Verdict};
 use crate::tap::{self, Seen};
 use crate::trace;
@@ -15,7 +16,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, Packet, PortNum};
+use mrc_wire::{Headers, Packet, PortNum, TrafficClass};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -48,6 +49,7 @@ impl World {
             let count = limit.min(waiting.len());
             waiting.drain(..count).collect()
         };
+        let waiting = self.hosts[index].received.len() + batch.len();
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut touched = Vec::new();
         for frame in &batch {
@@ -67,6 +69,7 @@ impl World {
             if self.refuses(index, slot, frame, &packet)? {
                 continue;
             }
+            self.press(index, slot, waiting);
             self.deliver(index, slot, frame, &packet)?;
             if !touched.contains(&slot) {
                 touched.push(slot);
@@ -125,6 +128,7 @@ impl World {
             qp.handle_packet(&mut cx, packet, port)
         })?;
         memory.take_accesses(&mut self.accesses);
+        rules::arrived(&mut self.coverage, packet, disposition);
         let (state, receives) = (qp.state(), work.receives.len());
         let (connection, side) = (*connection, *side);
         trace!(
@@ -370,6 +374,13 @@ impl World {
             "{name}: {:?} sent with {before_bytes} bytes in flight, window {cwnd:?}",
             transmit.bth.psn
         );
+        let closes = transmit.payload.is_some() && cwnd.is_some_and(|cwnd| inflight >= cwnd as i64);
+        let base_probe = matches!(transmit.headers, Headers::Probe(_)) && transmit.class == TrafficClass::Control;
+        self.coverage.rule("§5.3 2 window in bytes closes", closes.into());
+        self.coverage.rule("§9.1 probe of the control class", base_probe.into());
+        self.coverage.rule("§8.3 deadlock guard", census.guarded.into());
+        self.coverage
+            .rule("§9.3 no usable port left", exits.none_usable().into());
         self.sent += 1;
         self.send(index, transmit.port, frame);
         Ok(true)

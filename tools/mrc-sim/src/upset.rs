@@ -52,6 +52,13 @@ impl Mood {
             .map_or(usual_ns, |(_, poll_ns, _)| poll_ns)
     }
 
+    /// How full the ring is, for whoever asks peers for less: `None` where nobody ever did.
+    pub fn pressure(&self, now_ns: u64, waiting: usize) -> Option<(u32, u32)> {
+        let (until_ns, _, ring) = self.slow?;
+        let used = if now_ns < until_ns { waiting } else { 0 };
+        Some((used as u32, ring as u32))
+    }
+
     /// Whether a ring that holds `waiting` frames takes no more.
     pub fn overruns(&self, now_ns: u64, waiting: usize) -> bool {
         self.slow
@@ -206,6 +213,7 @@ impl World {
         self.reset(connection, 1 - side, anew)?;
         for flow in &self.flows[connection] {
             flow.count_events(&mut self.coverage);
+            flow.count_rules(&mut self.coverage);
         }
         let plan = &mut self.scenario.connections[connection];
         for psn in &mut plan.psn {
@@ -224,6 +232,16 @@ impl World {
             self.wake(host, self.now_ns);
         }
         Ok(())
+    }
+
+    /// Tells a queue pair how full the ring of its host is.
+    pub(crate) fn press(&mut self, index: usize, slot: usize, waiting: usize) {
+        let host = &mut self.hosts[index];
+        if let Some((used, capacity)) = host.mood.pressure(self.now_ns, waiting) {
+            let slot = &mut host.qps[slot];
+            slot.qp.handle_pressure(used, capacity);
+            self.flows[slot.connection][1 - slot.side].responder.pressure = Some((used, capacity));
+        }
     }
 
     /// Whether the host refuses a new packet, as it does for a while when it cannot take some. Then the NACK is on its way.

@@ -437,6 +437,7 @@ impl World {
 
     fn outcome(mut self) -> Outcome {
         self.count_events();
+        self.count_rules();
         Outcome {
             coverage: self.coverage,
             ended_ns: self.now_ns,

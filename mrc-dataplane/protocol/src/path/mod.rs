@@ -22,7 +22,8 @@ use self::events::Events;
 use self::reverse::Reverse;
 pub(crate) use self::rotation::Choice;
 use self::rotation::Rotation;
-pub(crate) use self::state::Happening;
+pub use self::state::Happening;
+use self::state::Met;
 pub use self::state::{EvState, Reason};
 use crate::attr::{EvEntry, PathConfig};
 use crate::time::Instant;
@@ -125,6 +126,7 @@ pub(crate) struct PathSet {
     reverse_turns: PortSet,
     checks: Checks,
     events: Events,
+    met: Met,
     rng: ChaCha8Rng,
 }
 
@@ -177,6 +179,7 @@ impl PathSet {
             reverse_turns: PortSet::EMPTY,
             checks: Checks::new(entries.len()),
             events: Events::new(),
+            met: Met::NONE,
             paths: entries.into_iter().map(Path::new).collect(),
             rng,
         };
@@ -255,6 +258,11 @@ impl PathSet {
                 returned,
             })
         })
+    }
+
+    /// How often each cell of the table of transitions was met.
+    pub(crate) fn met(&self) -> impl Iterator<Item = (Happening, EvState, u64)> + '_ {
+        self.met.iter()
     }
 
     /// Ports that are up at both ends.

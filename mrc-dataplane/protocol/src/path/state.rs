@@ -36,9 +36,9 @@ pub enum Reason {
     Controller,
 }
 
-/// What can happen to a path.
+/// What can happen to a path (protocol.md §8.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happening {
+pub enum Happening {
     /// A packet was delivered without a mark.
     Delivered,
     /// SACK with `m` = 01.
@@ -141,6 +141,30 @@ pub(crate) const TRANSITIONS: [(Happening, [Step; 4]); 18] = {
         (H::PortUp, [S::Stay, S::Stay, S::Probe, S::Stay]),
     ]
 };
+
+/// How often each cell of the table was met.
+#[derive(Clone, Debug)]
+pub(crate) struct Met([[u64; 4]; TRANSITIONS.len()]);
+
+impl Met {
+    pub(crate) const NONE: Self = Self([[0; 4]; TRANSITIONS.len()]);
+
+    pub(crate) fn count(&mut self, happening: Happening, state: EvState) {
+        self.0[happening as usize][state as usize] += 1;
+    }
+
+    /// Cell by cell: happening, state, times.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Happening, EvState, u64)> + '_ {
+        const STATES: [EvState; 4] = [EvState::Good, EvState::Skip, EvState::AssumedBad, EvState::Denied];
+        let rows = TRANSITIONS.iter().zip(&self.0);
+        rows.flat_map(|((happening, _), row)| {
+            STATES
+                .into_iter()
+                .zip(row)
+                .map(|(state, times)| (*happening, state, *times))
+        })
+    }
+}
 
 impl EvState {
     /// What the table says.

@@ -39,6 +39,7 @@ impl PathSet {
         now: Instant,
         rtt_ns: u64,
     ) {
+        self.met.count(happening, self.paths[usize::from(index)].state);
         let path = &mut self.paths[usize::from(index)];
         match path.state.on(happening) {
             Step::Stay | Step::Use => {}

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
 
 use crate::attr::{EvEntry, QpCreate, Tuning};
-use crate::path::{EvView, PathCounts, PathSet};
+use crate::path::{EvState, EvView, Happening, PathCounts, PathSet};
 use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
@@ -119,6 +119,11 @@ impl Qp {
     /// Paths withdrawn and returned, by port. Unlike events, none of these is lost when nobody polls; they wrap.
     pub fn path_counts(&self) -> impl Iterator<Item = PathCounts> + '_ {
         self.paths.counts()
+    }
+
+    /// What happened to paths in which state, and how often, since creation: the cells of the table of protocol.md §8.2.
+    pub fn path_happenings(&self) -> impl Iterator<Item = (Happening, EvState, u64)> + '_ {
+        self.paths.met()
     }
 
     /// Send requests whose completion was not polled.

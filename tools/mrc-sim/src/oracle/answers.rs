@@ -52,13 +52,16 @@ impl Flow {
             timestamp: cc.tx_timestamp.0,
             ce: seth.m == PathVerdict::SkipOnce,
             rtx: bth.rtx,
+            a: false,
         };
+        // Whether a copy asked for a SACK does not show in the SACK.
+        let is_answered = |copy: &Copy| Copy { a: false, ..*copy } == answered;
         ensure!(seth.m != PathVerdict::AlwaysSkip, Sack, "{name}: SACK with m = 10");
         match (seth.probe_id(), seth.trigger_psn()) {
             (Some(id), _) => {
                 let copies = model.probes.get(&id);
                 ensure!(
-                    copies.is_some_and(|copies| copies.contains(&answered)),
+                    copies.is_some_and(|copies| copies.iter().any(is_answered)),
                     Sack,
                     "{name}: SACK answers probe {id}, which came as {copies:?}, with {answered:?}"
                 );
@@ -70,16 +73,51 @@ impl Flow {
                 let old = i64::from(i16::MIN);
                 let ancient = || {
                     let mut ancient = model.copies.range(..cack + old);
-                    index == cack && ancient.any(|(_, copies)| copies.contains(&answered))
+                    index == cack && ancient.any(|(_, copies)| copies.iter().any(is_answered))
                 };
                 ensure!(
-                    copies.is_some_and(|copies| copies.contains(&answered)) || ancient(),
+                    copies.is_some_and(|copies| copies.iter().any(is_answered)) || ancient(),
                     Sack,
                     "{name}: SACK reflects {answered:?} of packet {index}, which came as {copies:?}"
                 );
             }
             (None, None) => {}
         }
+        judge_penalty(name, model.pressure, cc)?;
+        let copies = seth.trigger_psn().and_then(|psn| model.copies.get(&self.index_of(psn)));
+        let asked = copies.is_some_and(|copies| copies.iter().any(|copy| is_answered(copy) && copy.a));
+        let again = copies.is_some_and(|copies| copies.len() > 1);
+        let old =
+            seth.trigger_psn() == Some(seth.cack_psn) && !copies.is_some_and(|copies| copies.iter().any(is_answered));
+        let trigger = if seth.pr {
+            "§6.4 probe"
+        } else if answered.ce {
+            "§6.4 CE"
+        } else if old {
+            "§6.5 very old duplicate"
+        } else if answered.rtx {
+            "§6.4 rtx"
+        } else if again {
+            "§6.4 duplicate"
+        } else if asked {
+            "§6.4 a"
+        } else if model.unsacked_bytes >= model.sack_threshold.max(1) {
+            "§6.4 threshold"
+        } else if model.unsacked_bytes > 0 {
+            "§6.4 hold timer"
+        } else {
+            "§6.5 bitmap away from cack_psn"
+        };
+        let model = &mut self.responder;
+        let mut follow = |rule| *model.exercised.entry(rule).or_default() += 1;
+        follow(trigger);
+        if base > cack + 1 {
+            follow("§6.5 bitmap away from cack_psn");
+        }
+        if cc.rcv_cwnd_pen > 0 {
+            follow("§11 penalty");
+        }
+        model.unsacked_bytes = 0;
         self.responder.sack_due = None;
         Ok(())
     }
@@ -181,4 +219,28 @@ impl Flow {
         self.responder.sack_due = None;
         self.responder.ack_due = None;
     }
+}
+
+/// What the responder asks for follows from what it was told of its receiving side (protocol.md §11, P27).
+fn judge_penalty(name: &str, pressure: Option<(u32, u32)>, cc: &CcState) -> Checked {
+    let (used, capacity) = pressure.unwrap_or_default();
+    let percent = if capacity == 0 {
+        0.0
+    } else {
+        100.0 * f64::from(used) / f64::from(capacity)
+    };
+    let linear = 127.0 * (percent - 50.0) / 45.0;
+    let (least, most) = match percent {
+        ..40.0 => (0.0, 0.0),
+        ..50.0 => (0.0, 1.0),
+        ..95.0 => (linear.floor(), linear.ceil().max(1.0)),
+        _ => (127.0, 127.0),
+    };
+    let pen = f64::from(cc.rcv_cwnd_pen);
+    ensure!(
+        (least..=most).contains(&pen) && cc.rc == pressure.is_some(),
+        Sack,
+        "{name}: SACK asks for {cc:?} with {used} of {capacity} places taken"
+    );
+    Ok(())
 }

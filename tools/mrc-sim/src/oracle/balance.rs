@@ -29,6 +29,8 @@ pub struct Census {
     fingerprint: u64,
     /// The path that was chosen is one of them.
     pub chose_active: bool,
+    /// A bad path was chosen, since there is no other.
+    pub guarded: bool,
 }
 
 impl Census {

@@ -24,6 +24,11 @@ impl Exits {
         self.local_up.intersection(self.peer_up)
     }
 
+    /// No port is up at both ends.
+    pub fn none_usable(&self) -> bool {
+        self.both_up().is_empty()
+    }
+
     /// Ports on which a packet may leave now. If none is up at both ends, the peer does not talk us out of the last one
     /// (protocol.md §9.3).
     pub fn open(&self) -> PortSet {
@@ -98,6 +103,7 @@ pub fn judge_path(
         sent.bth.opcode
     );
     if matches!(sent.headers, Headers::Write { .. }) {
+        census.guarded = state == EvState::AssumedBad;
         // protocol.md §8.3: the deadlock guard permits retransmissions when nothing else is left.
         ensure!(
             state != EvState::AssumedBad || (sent.is_retransmission && good == 0),

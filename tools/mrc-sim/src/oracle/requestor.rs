@@ -8,6 +8,7 @@ use crate::oracle::{Checked, Oracle};
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::Transmit;
 use mrc_wire::{Aeth, Bth, Headers, Psn, Seth, Syndrome, Tick, TrafficClass};
+use std::collections::BTreeMap;
 
 /// The sending end of a flow, as far as the network shows it.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct RequestorModel {
     pub transport_acked: i64,
     packets: Vec<SentPacket>,
     acked: usize,
+    /// Rules of the protocol that it has followed, and how often.
+    pub exercised: BTreeMap<&'static str, u64>,
     /// Messages with an immediate, by their last packets, sent in part or whole and not yet transport-acked.
     wimm_inflight: std::collections::VecDeque<i64>,
 }
@@ -59,6 +62,7 @@ impl RequestorModel {
             transport_acked: -1,
             packets: vec![SentPacket::default(); packets],
             acked: 0,
+            exercised: BTreeMap::new(),
             wimm_inflight: std::collections::VecDeque::new(),
         }
     }
@@ -233,6 +237,23 @@ impl Flow {
             let bytes = 48 + Bth::LEN as u32 + sent.headers.wire_len() as u32 + packet.len.next_multiple_of(4) + 4;
             let path = (sent.ev.0, sent.port.get());
             self.flight.judge_send(name, index, path, bytes, tolerance)?;
+        }
+        let limit_reached = new
+            && packet.offset == 0
+            && message.imm.is_some()
+            && self.requestor.wimm_inflight.len() + 1 == self.requestor.wimm_limit;
+        let followed = [
+            ("§5.3 3 responder's window closes", ahead == self.requestor.window),
+            ("§5.3 4 limit of WriteIMM is reached", limit_reached),
+            (
+                "§8.3 fresh path for a retransmission",
+                !new && self.requestor.packets[at].path != (sent.ev.0, sent.port.get()),
+            ),
+            ("§12 trimmable write", sent.class == TrafficClass::Trimmable),
+            ("§12 trimmable write again", sent.class == TrafficClass::TrimmableRetx),
+        ];
+        for (rule, _) in followed.iter().filter(|(_, followed)| *followed) {
+            *self.requestor.exercised.entry(rule).or_default() += 1;
         }
         let last_of_message = (message.first + message.packets) as i64 - 1;
         let is_first_of_wimm = new && packet.offset == 0 && message.imm.is_some();

@@ -39,6 +39,13 @@ pub struct ResponderModel {
     pub(super) sack_due: Option<(i64, &'static str)>,
     pub(super) ack_due: Option<i64>,
     pub(super) nak_sent: bool,
+    /// Rules of the protocol that it has followed, and how often.
+    pub exercised: BTreeMap<&'static str, u64>,
+    /// What the threshold of SACKs is compared with: bytes since the last one.
+    pub(super) unsacked_bytes: u64,
+    pub(super) sack_threshold: u64,
+    /// How full the receiving side said that it is.
+    pub pressure: Option<(u32, u32)>,
     /// Counts for the summary.
     pub seen: Seen,
 }
@@ -67,6 +74,7 @@ pub(super) struct Copy {
     pub(super) timestamp: u16,
     pub(super) ce: bool,
     pub(super) rtx: bool,
+    pub(super) a: bool,
 }
 
 /// Where an arriving PSN lies (protocol.md §6.2).
@@ -100,6 +108,10 @@ impl ResponderModel {
             sack_due: None,
             ack_due: None,
             nak_sent: false,
+            exercised: BTreeMap::new(),
+            unsacked_bytes: 0,
+            sack_threshold: plan.sack_gen_threshold.into(),
+            pressure: None,
             seen: Seen::default(),
         }
     }
@@ -136,6 +148,7 @@ impl Copy {
             timestamp,
             ce: packet.ce,
             rtx: packet.bth.rtx,
+            a: packet.bth.a,
         }
     }
 }
@@ -191,6 +204,9 @@ impl Flow {
         }
         let copy = Copy::of(packet);
         let place = self.responder.place_of(index);
+        if place != Place::OutOfWindow {
+            self.responder.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
+        }
         if packet.condition != Condition::Whole {
             self.responder.seen.trimmed += 1;
             ensure!(
@@ -314,6 +330,13 @@ impl Flow {
             if facts.last {
                 model.ack_due = Some(model.cack);
                 if imm {
+                    let waited = model.cack != index as i64;
+                    let rule = if waited {
+                        "§6.6 immediate waits for earlier packets"
+                    } else {
+                        "§6.6 immediate in its turn"
+                    };
+                    *model.exercised.entry(rule).or_default() += 1;
                     model.stashed -= 1;
                     model.deliverable.push_back(facts.message);
                 }
