@@ -1,10 +1,12 @@
 //! What the runs have met: faults of the network and events of the protocol, counted per run and summed over seeds.
 
 use crate::rules::RULES;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Kinds of faults, as the summary names them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FaultTag {
     /// Single losses.
     Loss,
@@ -71,18 +73,18 @@ pub enum FaultTag {
 }
 
 /// Counts of one run, or of many.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Seeds that met the fault, and how often it acted in all.
     pub faults: BTreeMap<FaultTag, Count>,
     /// Protocol events by name.
-    pub events: BTreeMap<&'static str, Count>,
+    pub events: BTreeMap<Cow<'static, str>, Count>,
     /// Rules of the protocol by name ([`RULES`]).
-    pub rules: BTreeMap<&'static str, Count>,
+    pub rules: BTreeMap<Cow<'static, str>, Count>,
 }
 
 /// How many runs saw it, and how often in all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// Runs.
     pub seeds: u64,
@@ -99,7 +101,7 @@ impl Coverage {
     /// A protocol event has happened `times` times.
     pub fn event(&mut self, name: &'static str, times: u64) {
         if times > 0 {
-            self.events.entry(name).or_default().add(times);
+            self.events.entry(name.into()).or_default().add(times);
         }
     }
 
@@ -107,13 +109,13 @@ impl Coverage {
     pub fn rule(&mut self, name: &'static str, times: u64) {
         debug_assert!(RULES.contains(&name), "{name}");
         if times > 0 {
-            self.rules.entry(name).or_default().add(times);
+            self.rules.entry(name.into()).or_default().add(times);
         }
     }
 
     /// Rules that no run has exercised.
     pub fn untouched(&self) -> Vec<&'static str> {
-        let untouched = RULES.iter().filter(|rule| !self.rules.contains_key(*rule));
+        let untouched = RULES.iter().filter(|rule| !self.rules.contains_key(**rule));
         untouched.copied().collect()
     }
 
@@ -123,10 +125,10 @@ impl Coverage {
             self.faults.entry(*tag).or_default().merge(*count);
         }
         for (name, count) in &other.events {
-            self.events.entry(name).or_default().merge(*count);
+            self.events.entry(name.clone()).or_default().merge(*count);
         }
         for (name, count) in &other.rules {
-            self.rules.entry(name).or_default().merge(*count);
+            self.rules.entry(name.clone()).or_default().merge(*count);
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use crate::coverage::{Count, Coverage};
 use crate::oracle::{Oracle, Violation};
+use crate::progress::Progress;
 use crate::rules::RULES;
-use crate::scenario::Scenario;
+use crate::scenario::{Class, MIN_PACKETS, Scenario};
 use crate::trace::Trace;
-use crate::world::{RunResult, World};
+use crate::world::{Outcome, RunResult, World};
+use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -25,7 +27,7 @@ pub struct Harness {
 }
 
 /// What the seeds gave.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Seeds that ran to the end.
     pub passed: u64,
@@ -48,7 +50,12 @@ pub fn run_seed(seed: u64) -> RunResult {
 
 /// Runs one scenario; a panic of the protocol is a violation like others.
 pub fn run_scenario(scenario: Scenario, trace: Trace) -> RunResult {
-    let run = AssertUnwindSafe(|| World::new(scenario, trace, None)?.run());
+    let (planned, class) = (scenario.packets, scenario.class);
+    let run = AssertUnwindSafe(|| {
+        let outcome = World::new(scenario, trace, None)?.run()?;
+        judge_worth(planned, class, &outcome)?;
+        Ok(outcome)
+    });
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<String>()
@@ -63,6 +70,23 @@ pub fn run_scenario(scenario: Scenario, trace: Trace) -> RunResult {
     })
 }
 
+/// A seeded run is worth something: enough packets to send, all of them sent where all must succeed, and a fault that acted.
+fn judge_worth(planned: u64, class: Class, outcome: &Outcome) -> Result<(), Box<Violation>> {
+    let sent = outcome.data_packets;
+    let enough = planned >= MIN_PACKETS && (sent >= MIN_PACKETS || !class.must_succeed());
+    if enough && !outcome.coverage.faults.is_empty() {
+        return Ok(());
+    }
+    let faults = outcome.coverage.faults.len();
+    Err(Box::new(Violation {
+        oracle: Oracle::Worth,
+        at_ns: outcome.ended_ns,
+        detail: format!(
+            "{planned} packets planned, {sent} sent, of at least {MIN_PACKETS}; {faults} kinds of faults acted"
+        ),
+    }))
+}
+
 /// The command that replays a seed.
 pub fn replay_command(seed: u64) -> String {
     format!("cargo run -p mrc-sim -- replay {seed} --trace")
@@ -71,10 +95,16 @@ pub fn replay_command(seed: u64) -> String {
 impl Harness {
     /// Runs the seeds. `progress` is told how many are done, now and then.
     pub fn run(&self, progress: &(dyn Fn(u64) + Sync)) -> Report {
+        self.go_on(Progress::new(self), progress, &|_| {})
+    }
+
+    /// Runs the seeds that are not done yet. `keep` is given the state of things after each seed, to put it into a file now
+    /// and then.
+    pub fn go_on(&self, begun: Progress, progress: &(dyn Fn(u64) + Sync), keep: &(dyn Fn(&Progress) + Sync)) -> Report {
         let next = AtomicU64::new(0);
-        let done = AtomicU64::new(0);
-        let enough = AtomicBool::new(false);
-        let report = Mutex::new(Report::default());
+        let enough = AtomicBool::new(begun.report.failures.len() >= self.max_failures);
+        let state = Mutex::new(begun);
+        let lock = || state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.max(1) {
                 scope.spawn(|| {
@@ -83,27 +113,45 @@ impl Harness {
                         if index >= self.seeds {
                             break;
                         }
+                        if lock().has(index) {
+                            continue;
+                        }
                         // Behind the last seed comes the first.
                         let seed = self.start.wrapping_add(index);
                         let result = run_seed(seed);
-                        let mut report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                        report.take(seed, result);
-                        if report.failures.len() >= self.max_failures {
+                        let mut state = lock();
+                        state.report.take(seed, result);
+                        state.finish(index);
+                        if state.report.failures.len() >= self.max_failures {
                             enough.store(true, Ordering::Relaxed);
                         }
-                        drop(report);
-                        progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                        keep(&state);
+                        progress(state.done());
                     }
                 });
             }
         });
-        let mut report = report.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut report = state
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .report;
         report.failures.sort_by_key(|(seed, _)| *seed);
         report
     }
 }
 
 impl Report {
+    /// So many seeds must have exercised every rule.
+    pub const SEEDS_FOR_ALL_RULES: u64 = 5000;
+
+    /// Rules that none of a large number of seeds has exercised.
+    pub fn untouched(&self) -> Vec<&'static str> {
+        if self.passed < Report::SEEDS_FOR_ALL_RULES {
+            return Vec::new();
+        }
+        self.coverage.untouched()
+    }
+
     fn take(&mut self, seed: u64, result: RunResult) {
         match result {
             Ok(outcome) => {
@@ -139,7 +187,7 @@ impl Report {
             self.coverage
                 .events
                 .iter()
-                .map(|(name, count)| ((*name).to_owned(), *count))
+                .map(|(name, count)| (name.clone().into_owned(), *count))
                 .collect(),
         );
         section(
@@ -149,7 +197,7 @@ impl Report {
                 .map(|rule| {
                     (
                         (*rule).to_owned(),
-                        self.coverage.rules.get(rule).copied().unwrap_or_default(),
+                        self.coverage.rules.get(*rule).copied().unwrap_or_default(),
                     )
                 })
                 .collect(),
@@ -170,14 +218,14 @@ impl Report {
             .coverage
             .events
             .iter()
-            .map(|(name, seen)| ((*name).to_owned(), count(seen)))
+            .map(|(name, seen)| (name.clone().into_owned(), count(seen)))
             .collect();
         let rules: serde_json::Map<_, _> = RULES
             .iter()
             .map(|rule| {
                 (
                     (*rule).to_owned(),
-                    count(&self.coverage.rules.get(rule).copied().unwrap_or_default()),
+                    count(&self.coverage.rules.get(*rule).copied().unwrap_or_default()),
                 )
             })
             .collect();
@@ -200,6 +248,7 @@ impl Report {
             "faults": faults,
             "events": events,
             "rules": rules,
+            "untouched": self.untouched(),
             "failures": failures,
         })
     }

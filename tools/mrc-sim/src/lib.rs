@@ -21,6 +21,7 @@ pub mod memory;
 pub mod meter;
 pub mod oracle;
 pub mod plot;
+pub mod progress;
 pub mod queue;
 pub mod reference;
 pub mod rng;

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub ended_ns: u64,
     /// Packets sent, of all kinds.
     pub packets: u64,
+    /// Data packets sent, each counted once.
+    pub data_packets: u64,
     /// Turns of all engines.
     pub turns: u64,
     /// Whether the saboteur, if any, has struck.
@@ -161,6 +163,8 @@ impl World {
     /// Runs to the end.
     pub fn run(mut self) -> RunResult {
         let result = self.run_events().and_then(|()| self.judge_end());
+        self.count_events();
+        self.count_rules();
         match result {
             Ok(()) => Ok(self.outcome()),
             Err(Breach(oracle, detail)) => Err(Box::new(Violation {
@@ -435,13 +439,12 @@ impl World {
         }
     }
 
-    fn outcome(mut self) -> Outcome {
-        self.count_events();
-        self.count_rules();
+    fn outcome(self) -> Outcome {
         Outcome {
             coverage: self.coverage,
             ended_ns: self.now_ns,
             packets: self.sent,
+            data_packets: self.flows.iter().flatten().map(|flow| flow.requestor.sent as u64).sum(),
             turns: self.turns,
             sabotaged: self.saboteur.struck,
         }

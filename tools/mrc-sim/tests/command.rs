@@ -30,3 +30,73 @@ fn as_many_seeds_run_as_were_asked_for_wherever_they_start() {
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(stdout.lines().last(), Some("3 passed, 0 failed"));
 }
+
+#[test]
+fn a_run_that_was_stopped_goes_on_and_gives_the_same_summary() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("run.json");
+    let harness = |seeds: &str, file: Option<&std::path::Path>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_mrc-sim"));
+        command.args(["harness", "--seeds", seeds, "--json"]);
+        if let Some(file) = file {
+            command.arg("--resume").arg(file);
+        }
+        command
+    };
+    let summary = |command: &mut Command| {
+        let output = command.output().expect("the simulator runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        // Times differ, and the order in which they are added up.
+        for key in ["wall_s", "virtual_s"] {
+            summary[key] = serde_json::Value::Null;
+        }
+        summary
+    };
+    let mut stopped = harness("150", Some(&file))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the simulator starts");
+    // It is stopped the hard way as soon as it has written something, wherever it is by then.
+    while !file.exists() && stopped.try_wait().expect("it can be asked").is_none() {
+        std::thread::yield_now();
+    }
+    let _ = stopped.kill();
+    stopped.wait().expect("it ends");
+    assert!(file.exists());
+    assert_eq!(
+        summary(&mut harness("150", Some(&file))),
+        summary(&mut harness("150", None))
+    );
+
+    let other = harness("151", Some(&file)).output().expect("the simulator runs");
+    let complaint = String::from_utf8_lossy(&other.stderr);
+    assert!(
+        complaint.contains("--seeds 150") && complaint.lines().count() == 1,
+        "{complaint}"
+    );
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[test]
+fn a_file_of_something_else_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("notes.txt");
+    std::fs::write(&file, "milk, bread\n").expect("a file");
+    let output = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+        .args(["harness", "--seeds", "2", "--resume"])
+        .arg(&file)
+        .output()
+        .expect("the simulator runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        complaint.contains("notes.txt is not the progress of a harness run"),
+        "{complaint}"
+    );
+    assert_eq!(complaint.lines().count(), 1);
+    assert_eq!(
+        std::fs::read_to_string(&file).expect("it is still there"),
+        "milk, bread\n"
+    );
+}

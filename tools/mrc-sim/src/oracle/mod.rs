@@ -13,10 +13,11 @@ pub mod path;
 pub mod requestor;
 pub mod responder;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Which promise was broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Oracle {
     /// Bytes at the destination are those of the source.
     Data,
@@ -60,12 +61,14 @@ pub enum Oracle {
     Icrc,
     /// Serialised packets read back as what was sent.
     Wire,
+    /// The run itself is worth something: enough packets, and a fault that acted.
+    Worth,
     /// The protocol does not panic.
     Panic,
 }
 
 /// A broken promise.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// Which.
     pub oracle: Oracle,

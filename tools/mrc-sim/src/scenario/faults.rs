@@ -192,6 +192,34 @@ fn add_one(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) 
     scenario.faults.push(fault);
 }
 
+/// Adds a fault that is sure to act, unless there is one: others may find nothing in their scope and time.
+pub(super) fn make_sure(scenario: &mut Scenario) {
+    let anywhere = Scope::default();
+    let everywhere = |fault: &Fault| fault.scope == anywhere && fault.until_ns == u64::MAX;
+    let often = |fault: &Fault| match fault.kind {
+        Kind::Loss { ppm } | Kind::Duplicate { ppm, .. } | Kind::Jitter { ppm, .. } => ppm >= 50_000,
+        _ => false,
+    };
+    let sure = scenario.faults.iter().any(|fault| everywhere(fault) && often(fault));
+    let happens = |happening: &Happening| {
+        matches!(
+            happening,
+            Happening::Link { .. } | Happening::Stall { .. } | Happening::Vanish { .. }
+        )
+    };
+    if !sure && !scenario.happenings.iter().any(|(_, happening)| happens(happening)) {
+        scenario.faults.push(Fault {
+            kind: Kind::Jitter {
+                ppm: 50_000,
+                within_ns: 5_000,
+            },
+            scope: anywhere,
+            from_ns: 0,
+            until_ns: u64::MAX,
+        });
+    }
+}
+
 /// When the last fault that ends has ended.
 pub(super) fn calm_from_ns(scenario: &Scenario) -> u64 {
     let fabric = scenario.faults.iter().map(|fault| match fault.until_ns {

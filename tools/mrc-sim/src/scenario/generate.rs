@@ -10,8 +10,8 @@ use crate::scenario::{
 };
 use mrc_wire::Pmtu;
 
-/// At least so many data packets in every run.
-const MIN_PACKETS: u64 = 500;
+/// At least so many data packets in every seeded run.
+pub const MIN_PACKETS: u64 = 500;
 const PSN_SPACE: u64 = 1 << 24;
 
 impl Scenario {
@@ -55,6 +55,7 @@ impl Scenario {
             faults::add(rng, &mut scenario, span_ns);
         }
         end_as_the_class_says(rng, &mut scenario, span_ns);
+        faults::make_sure(&mut scenario);
         set_limits(rng, &mut scenario, span_ns);
         scenario
     }

@@ -5,6 +5,7 @@ mod generate;
 mod traffic;
 pub mod upset;
 
+pub use self::generate::MIN_PACKETS;
 use crate::fabric::FabricPlan;
 use crate::fabric::fault::Fault;
 use crate::forge::Forgery;
