@@ -37,6 +37,8 @@ pub enum Seen<'a> {
     },
     /// It went to RESET, or was made anew.
     Reset,
+    /// It was told how full the receiving side is: places taken, and all places.
+    Pressure(u32, u32),
     /// The batch is over.
     EndOfBatch,
     /// Its timers were served.

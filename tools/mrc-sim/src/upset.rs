@@ -239,7 +239,12 @@ impl World {
         let host = &mut self.hosts[index];
         if let Some((used, capacity)) = host.mood.pressure(self.now_ns, waiting) {
             let slot = &mut host.qps[slot];
+            if !matches!(slot.qp.state(), QpState::Rtr | QpState::Rts) {
+                return;
+            }
             slot.qp.handle_pressure(used, capacity);
+            let now_ns = host.mood.steady_ns(self.now_ns);
+            tap::show(&mut self.tap, slot, now_ns, &Seen::Pressure(used, capacity));
             self.flows[slot.connection][1 - slot.side].responder.pressure = Some((used, capacity));
         }
     }

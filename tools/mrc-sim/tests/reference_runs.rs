@@ -56,7 +56,10 @@ impl Watch {
             .entry((place.connection, place.side))
             .or_insert(Instant::ZERO);
         // The application does not tell the time.
-        if !matches!(seen, Seen::Connected(_) | Seen::Receive(_) | Seen::Completion(_)) {
+        if !matches!(
+            seen,
+            Seen::Connected(_) | Seen::Receive(_) | Seen::Completion(_) | Seen::Pressure(..)
+        ) {
             *clock = place.now.max(*clock);
         }
         place.now = *clock;
@@ -119,6 +122,7 @@ impl Watch {
                     return Err(format!("{} placed {placed:?}, not {expected:?}", packet.bth.psn));
                 }
             }
+            Seen::Pressure(used, capacity) => responder.set_pressure(*used, *capacity),
             Seen::EndOfBatch => responder.end_of_batch(),
             Seen::Timeout => {
                 if place.state == QpState::Err {
