@@ -1,7 +1,7 @@
 //! What is judged of a host after each of its turns, with the oracles' own accounts.
 
 use crate::ensure;
-use crate::oracle::flight::{Load, Tolerance, judge_account};
+use crate::oracle::flight::{Flight, Load, Tolerance, judge_account};
 use crate::oracle::{Checked, Oracle};
 use crate::world::World;
 use mrc_protocol::{QpState, Qpcc};
@@ -57,16 +57,17 @@ impl World {
             let alive = slots.filter(|slot| slot.qp.state() == QpState::Rts);
             let flights = alive.map(|slot| &self.flows[slot.connection][slot.side].flight);
             let tolerance = tolerance(qpcc, host.mood.steady_ns(self.now_ns));
-            let (mut certain, mut possible) = (Load::default(), Load::default());
-            for flight in flights {
-                certain = certain.and(flight.certain(tolerance));
-                possible = possible.and(flight.possible());
-            }
             let counted = Load {
                 packets: qpcc.inflight_packets(),
                 bytes: qpcc.inflight_bytes(),
             };
-            judge_account(&format!("h{index}"), certain, possible, counted)?;
+            let possible = flights.clone().map(Flight::possible).fold(Load::default(), Load::and);
+            if counted != possible {
+                let certain = flights
+                    .map(|flight| flight.certain(tolerance))
+                    .fold(Load::default(), Load::and);
+                judge_account(&format!("h{index}"), certain, possible, counted)?;
+            }
             for port in PortSet::first(self.scenario.planes).iter() {
                 ensure!(
                     qpcc.inflight_on(port) <= host.plan.cwnd_packets,

@@ -118,6 +118,7 @@ impl Flow {
             follow("§11 penalty");
         }
         model.unsacked_bytes = 0;
+        model.new_bytes = 0;
         self.responder.sack_due = None;
         Ok(())
     }
@@ -203,6 +204,14 @@ impl Flow {
                 self.name
             );
         }
+        let most = model.sack_threshold.max(1);
+        ensure!(
+            model.new_bytes < most,
+            Duty,
+            "{}: {} bytes of new packets without a SACK, threshold {most}",
+            self.name,
+            model.new_bytes
+        );
         if let Some(index) = model.ack_due {
             ensure!(
                 false,
@@ -218,6 +227,7 @@ impl Flow {
     pub fn release_duties(&mut self) {
         self.responder.sack_due = None;
         self.responder.ack_due = None;
+        self.responder.new_bytes = 0;
     }
 }
 

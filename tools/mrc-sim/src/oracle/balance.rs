@@ -50,7 +50,9 @@ impl Census {
             self.active_ports.insert(view.entry.port);
             self.steady &= view.state == EvState::Good && view.reason != Reason::Turn;
             let path = u64::from(view.entry.ev.0) << 8 | u64::from(view.entry.port.get());
-            self.fingerprint = self.fingerprint.wrapping_add(crate::rng::mix(path, view.since.as_ns()));
+            self.fingerprint = self
+                .fingerprint
+                .wrapping_add((path ^ view.since.as_ns().rotate_left(24)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         } else if view.state == EvState::Good {
             self.backup[port] += 1;
         }

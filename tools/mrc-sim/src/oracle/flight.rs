@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 const REO_MIN_NS: u64 = 50_000;
 /// A refusal for want of resources is answered by a pause of at least so long (protocol.md §5.6, P7).
 const NACK_DELAY_NS: u64 = 20_000;
+/// No timeout is longer (protocol.md §4).
+const LONGEST_TIMEOUT_NS: u64 = 17_180_000_000;
 /// Deliveries remembered per path.
 const DELIVERIES: usize = 64;
 
@@ -25,6 +27,8 @@ type Path = (u32, u8);
 #[derive(Debug, Default)]
 pub struct Flight {
     outstanding: BTreeMap<i64, Outstanding>,
+    /// Their nominal bytes.
+    bytes: i64,
     /// Latest send time of a copy that may have been acknowledged.
     newest_acked_ns: Option<u64>,
     delivered: BTreeMap<Path, Deliveries>,
@@ -33,6 +37,8 @@ pub struct Flight {
     newest_probe_ns: Option<u64>,
     /// The shortest local ACK timeout that was ever in force; `None`: disabled.
     t0_ns: Option<u64>,
+    /// Timeouts of one packet before they double.
+    linear_cnt: u32,
 }
 
 /// The last copy of a packet.
@@ -45,6 +51,8 @@ struct Outstanding {
     refused_until_ns: Option<u64>,
     /// Its port went down here.
     withdrawn: bool,
+    /// Timeouts in a row that nothing else explains.
+    timeouts: u32,
 }
 
 /// Copies of one path that were acknowledged: when sent, when that was heard. Both rise.
@@ -94,10 +102,12 @@ impl Load {
 }
 
 impl Flight {
-    /// Nothing in flight; `t0_ns` is the local ACK timeout, `None` if disabled.
-    pub fn new(t0_ns: Option<u64>) -> Flight {
+    /// Nothing in flight; `t0_ns` is the local ACK timeout, `None` if disabled, and `linear_cnt` the number of timeouts before
+    /// it doubles.
+    pub fn new(t0_ns: Option<u64>, linear_cnt: u8) -> Flight {
         Flight {
             t0_ns,
+            linear_cnt: linear_cnt.into(),
             ..Flight::default()
         }
     }
@@ -117,7 +127,11 @@ impl Flight {
 
     /// A packet leaves. If it was sent before and not acknowledged since, there must be a reason.
     pub fn judge_send(&mut self, name: &str, index: i64, path: Path, bytes: u32, tolerance: Tolerance) -> Checked {
+        let mut timeouts = 0;
         if let Some(last) = self.outstanding.get(&index) {
+            if !self.has_other_reason(last, tolerance) {
+                timeouts = last.timeouts + 1;
+            }
             let age_ns = tolerance.now_ns.saturating_sub(last.sent_ns);
             ensure!(
                 last.refused_until_ns
@@ -140,8 +154,12 @@ impl Flight {
             path,
             refused_until_ns: None,
             withdrawn: false,
+            timeouts,
         };
-        self.outstanding.insert(index, sent);
+        self.bytes += i64::from(bytes);
+        if let Some(before) = self.outstanding.insert(index, sent) {
+            self.bytes -= i64::from(before.bytes);
+        }
         Ok(())
     }
 
@@ -150,6 +168,7 @@ impl Flight {
         let Some(last) = self.outstanding.remove(&index) else {
             return;
         };
+        self.bytes -= i64::from(last.bytes);
         self.newest_acked_ns = self.newest_acked_ns.max(Some(last.sent_ns));
         self.delivered.entry(last.path).or_default().add(last.sent_ns, now_ns);
     }
@@ -220,21 +239,26 @@ impl Flight {
 
     /// What is in flight at most: sent and not acknowledged.
     pub fn possible(&self) -> Load {
-        self.outstanding.values().fold(Load::default(), |load, packet| {
-            load.and(Load {
-                packets: 1,
-                bytes: packet.bytes.into(),
-            })
-        })
+        Load {
+            packets: self.outstanding.len() as u32,
+            bytes: self.bytes,
+        }
     }
 
     fn may_be_lost(&self, packet: &Outstanding, tolerance: Tolerance) -> bool {
+        // protocol.md §4: after k timeouts, T0 while k < linear_cnt, then doubled each time.
+        let doublings = (packet.timeouts + 1).saturating_sub(self.linear_cnt.max(1)).min(24);
+        let expires = |t0_ns: u64| packet.sent_ns + (t0_ns << doublings).min(LONGEST_TIMEOUT_NS);
+        self.t0_ns.is_some_and(|t0_ns| tolerance.now_ns >= expires(t0_ns)) || self.has_other_reason(packet, tolerance)
+    }
+
+    /// A reason other than rule E.
+    fn has_other_reason(&self, packet: &Outstanding, tolerance: Tolerance) -> bool {
         let Tolerance { now_ns, reo_ns } = tolerance;
         let sent_ns = packet.sent_ns;
         let overtaken = |newest_ns: Option<u64>| newest_ns.is_some_and(|newest_ns| newest_ns > sent_ns + reo_ns);
         packet.withdrawn
             || packet.refused_until_ns.is_some()
-            || self.t0_ns.is_some_and(|t0_ns| now_ns >= sent_ns + t0_ns)
             || overtaken(self.newest_acked_ns)
             || overtaken(self.newest_probe_ns)
             || self
@@ -288,7 +312,7 @@ mod tests {
     };
 
     fn two_on_one_path() -> Flight {
-        let mut flight = Flight::new(Some(1_000_000));
+        let mut flight = Flight::new(Some(1_000_000), 1);
         for (index, now_ns) in [(0, 0), (1, 1000)] {
             flight
                 .judge_send("f", index, (7, 1), 100, AT(now_ns))
@@ -303,6 +327,16 @@ mod tests {
         assert_eq!(flight.certain(AT(999_999)).packets, 2);
         assert!(flight.judge_send("f", 0, (8, 1), 100, AT(999_999)).is_err());
         assert!(flight.judge_send("f", 0, (8, 1), 100, AT(1_000_000)).is_ok(), "rule E");
+    }
+
+    #[test]
+    fn timeouts_of_one_packet_double_after_the_linear_ones() {
+        let mut flight = Flight::new(Some(1_000_000), 2);
+        for now_ns in [0, 1_000_000, 2_000_000] {
+            assert!(flight.judge_send("f", 0, (7, 1), 100, AT(now_ns)).is_ok(), "{now_ns}");
+        }
+        assert!(flight.judge_send("f", 0, (7, 1), 100, AT(3_999_999)).is_err());
+        assert!(flight.judge_send("f", 0, (7, 1), 100, AT(4_000_000)).is_ok());
     }
 
     #[test]

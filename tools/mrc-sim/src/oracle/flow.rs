@@ -135,7 +135,7 @@ impl Flow {
             first_psn: Psn::new(plan.psn[side]),
             source: random_bytes(mix(seed, plan.psn[side].into()), source_len),
             requestor: RequestorModel::new(plan, side, count),
-            flight: Flight::new(plan.timeout_ns()),
+            flight: Flight::new(plan.timeout_ns(), plan.linear_cnt),
             responder: ResponderModel::new(plan, 1 - side, count),
             messages,
             packets,

@@ -44,6 +44,8 @@ pub struct ResponderModel {
     /// What the threshold of SACKs is compared with: bytes since the last one.
     pub(super) unsacked_bytes: u64,
     pub(super) sack_threshold: u64,
+    /// The same of new packets alone: those that alone are sure to count.
+    pub(super) new_bytes: u64,
     /// How full the receiving side said that it is.
     pub pressure: Option<(u32, u32)>,
     /// Counts for the summary.
@@ -111,6 +113,7 @@ impl ResponderModel {
             exercised: BTreeMap::new(),
             unsacked_bytes: 0,
             sack_threshold: plan.sack_gen_threshold.into(),
+            new_bytes: 0,
             pressure: None,
             seen: Seen::default(),
         }
@@ -315,6 +318,7 @@ impl Flow {
         model.copies.entry(index as i64).or_default().push(copy);
         model.max_received = model.max_received.max(index as i64);
         model.rx_bytes += u64::from(packet.udp_len) + 40;
+        model.new_bytes += (u64::from(packet.udp_len) + 40).max(1024);
         model.out_of_order += 1;
         model.stashed += usize::from(is_imm);
         model.seen.out_of_order += u64::from(!in_order);
