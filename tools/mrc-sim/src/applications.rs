@@ -7,6 +7,7 @@ use crate::oracle::{Breach, Checked, Oracle};
 use crate::sabotage::Verdict;
 use crate::tap::{self, Seen};
 use crate::trace;
+use crate::workload::Arrival;
 use crate::world::World;
 use mrc_protocol::{Completion, Instant, QpEvent, QpState, Queue, SendRequest, Status};
 
@@ -18,6 +19,7 @@ impl World {
             self.post_work(index, slot)?;
             // Work that was posted to a failed queue pair has ended by now.
             self.take_completions(index, slot)?;
+            self.note_end(index, slot);
         }
         Ok(())
     }
@@ -52,6 +54,10 @@ impl World {
                 self.trace,
                 self.now_ns, "h{index} c{}.{} event {event:?}", place.connection, place.side
             );
+            if let QpEvent::EvBad { ev, port, .. } = event {
+                let path = (place.connection, place.side, ev.0, port.get());
+                self.measure.note_bad(path, self.now_ns);
+            }
             let name = match event {
                 QpEvent::Fatal => "queue pairs failed",
                 QpEvent::RequestError => "requests refused as invalid",
@@ -83,7 +89,23 @@ impl World {
         match completion.queue {
             Queue::Recv => {
                 let flow = &mut self.flows[connection][1 - side];
-                place.work.judge_receive(flow, completion, state, peer_qpn)
+                let message = flow.responder.deliverable.front().copied();
+                place.work.judge_receive(flow, completion, state, peer_qpn)?;
+                if let Some(workload) = &mut self.workload
+                    && completion.status == Status::Success
+                    && let Some(message) = message
+                {
+                    let facts = &self.flows[connection][1 - side].messages[message];
+                    let bytes = self.hosts[index].memory.bytes(facts.va, facts.len.into());
+                    let arrival = Arrival {
+                        connection,
+                        side: 1 - side,
+                        message,
+                        bytes: bytes.unwrap_or_default(),
+                    };
+                    workload.arrived(&arrival, &mut self.deeds);
+                }
+                Ok(())
             }
             Queue::Send => {
                 let flow = &self.flows[connection][side];
@@ -129,7 +151,12 @@ impl World {
             }
         }
         let flow = &mut self.flows[connection][side];
-        while flow.requestor.posted < flow.messages.len()
+        let may_post = if place.qp.state() == QpState::Err {
+            flow.messages.len()
+        } else {
+            flow.released
+        };
+        while flow.requestor.posted < may_post
             && (place.work.sends.len() as u32) < plan.sq_depth
             && (place.next_post_ns <= self.now_ns || place.qp.state() == QpState::Err)
             && matches!(place.qp.state(), QpState::Rts | QpState::Err)
@@ -150,6 +177,7 @@ impl World {
             posted.map_err(|error| Breach(Oracle::State, format!("{name}: message {number} refused: {error}")))?;
             place.work.sends.push_back((number, request.slot));
             flow.requestor.posted += 1;
+            flow.progress.begun_ns.get_or_insert(self.now_ns);
             *causes += 1;
             let gap_ns = plan.flows[side].gap_ns;
             place.next_post_ns = place.next_post_ns.max(self.now_ns) + self.rng.below(2 * gap_ns + 1);

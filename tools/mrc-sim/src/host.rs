@@ -5,7 +5,7 @@ use crate::memory::HostMemory;
 use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
 use crate::oracle::pace::{Effort, Pace};
-use crate::scenario::{ConnectionPlan, Control, HostPlan, Scenario};
+use crate::scenario::{ConnectionPlan, Control, Format, HostPlan, Scenario};
 use crate::upset::Mood;
 use mrc_protocol::cc::{Network, NsccParams};
 use mrc_protocol::{
@@ -23,8 +23,12 @@ pub struct Host {
     pub memory: HostMemory,
     /// Its queue pairs.
     pub qps: Vec<QpSlot>,
+    /// Where they are, by number.
+    pub by_qpn: BTreeMap<u32, usize>,
     /// Its congestion controllers.
     pub qpccs: Vec<Qpcc>,
+    /// Those that no queue pair has any more.
+    pub spare_qpccs: Vec<usize>,
     /// Frames that have arrived and wait for a turn.
     pub received: VecDeque<Frame>,
     /// Its ports, port 1 first.
@@ -67,6 +71,8 @@ pub struct QpSlot {
     pub balance: Balance,
     /// What its timers are for.
     pub pace: Pace,
+    /// All its requests were posted and have ended.
+    pub ended: bool,
 }
 
 /// One end of a link.
@@ -113,6 +119,8 @@ impl Host {
             plan,
             memory,
             qps: Vec::new(),
+            by_qpn: BTreeMap::new(),
+            spare_qpccs: Vec::new(),
             qpccs: Vec::new(),
             received: VecDeque::new(),
             ports,
@@ -134,6 +142,7 @@ impl Host {
         connection: usize,
         side: usize,
         seed: [u8; 32],
+        now: Instant,
     ) -> Result<(), String> {
         let plan = &scenario.connections[connection];
         let peer = plan.hosts[1 - side];
@@ -145,8 +154,12 @@ impl Host {
             .find(|slot| slot.peer == peer && self.plan.shared_qpcc)
             .map(|slot| slot.qpcc);
         let qpcc = shared.unwrap_or_else(|| {
-            self.qpccs
-                .push(congestion_control(&self.plan, scenario.planes, plan, side));
+            let made = congestion_control(&self.plan, scenario.planes, plan, side, now);
+            if let Some(spare) = self.spare_qpccs.pop() {
+                self.qpccs[spare] = made;
+                return spare;
+            }
+            self.qpccs.push(made);
             self.qpccs.len() - 1
         });
         self.peer_up.entry(peer).or_insert(PortSet::first(PortNum::MAX));
@@ -160,10 +173,29 @@ impl Host {
             next_post_ns: 0,
             balance: Balance::default(),
             pace: Pace::default(),
+            ended: false,
         };
         slot.init()?;
+        self.by_qpn.insert(plan.qpn[side], self.qps.len());
         self.qps.push(slot);
         Ok(())
+    }
+
+    /// Takes the queue pair of `side` of a connection away, and its congestion controller if nobody else has it.
+    pub fn remove_qp(&mut self, connection: usize, side: usize) -> Option<QpSlot> {
+        let at = self
+            .qps
+            .iter()
+            .position(|slot| (slot.connection, slot.side) == (connection, side))?;
+        let gone = self.qps.swap_remove(at);
+        self.by_qpn.remove(&gone.qp.qpn().get());
+        if let Some(moved) = self.qps.get(at) {
+            self.by_qpn.insert(moved.qp.qpn().get(), at);
+        }
+        if self.qps.iter().all(|slot| slot.qpcc != gone.qpcc) {
+            self.spare_qpccs.push(gone.qpcc);
+        }
+        Some(gone)
     }
 
     /// Ports with transmit room.
@@ -234,20 +266,29 @@ impl QpSlot {
     }
 }
 
-fn congestion_control(host: &HostPlan, planes: u8, plan: &ConnectionPlan, side: usize) -> Qpcc {
+fn congestion_control(host: &HostPlan, planes: u8, plan: &ConnectionPlan, side: usize, now: Instant) -> Qpcc {
     // Headers with TSETH above the data: protocol.md §10.3 has 4184 bytes for a PMTU of 4096.
     let mtu_bytes = plan.pmtu.bytes() as u32 + 88;
     let trimming = plan.fabric_trims && plan.trim_nack[1 - side];
     let network = Network {
         trimming,
+        base_rtt_ns: host.speed.base_rtt_ns,
+        path_links: host.speed.path_links,
         ..Network::new(planes, host.rate_mbps * 1_000_000, mtu_bytes)
     };
     let params = NsccParams::new(&network);
     match host.control {
         Control::Ports => Qpcc::fixed(host.cwnd_packets).with_trimming(trimming),
-        Control::Nscc => Qpcc::nscc(params, host.cwnd_packets, Instant(0)),
+        Control::Nscc => Qpcc::nscc(params, host.cwnd_packets, now),
         Control::Off => Qpcc::uncontrolled(params, host.cwnd_packets),
     }
+}
+
+/// The values of paths that are listed differ from plane to plane; IPv4 carries 16 bits of them.
+pub(crate) fn explicit_ev(format: Format, plane: u8, index: u16) -> u32 {
+    let high = if format == Format::BytesV4 { 0 } else { 0x0001_0000 };
+    let low = 0xC000 + u32::from(plane) * 0x400 + u32::from(index);
+    low + high * u32::from(index + 1)
 }
 
 /// What the queue pair of `side` is made of.
@@ -263,19 +304,11 @@ pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side
             flow_label: false,
         }
     } else {
-        // Values that differ from plane to plane; IPv4 carries 16 bits of them.
-        let high = if scenario.format == crate::scenario::Format::BytesV4 {
-            0
-        } else {
-            0x0001_0000
-        };
+        let format = scenario.format;
         let entries = ports.iter().flat_map(|port| {
-            (0..plan.evs_per_plane).map(move |index| {
-                let low = 0xC000 + u32::from(port.get()) * 0x400 + u32::from(index);
-                EvEntry {
-                    ev: Ev(low + high * u32::from(index + 1)),
-                    port,
-                }
+            (0..plan.evs_per_plane).map(move |index| EvEntry {
+                ev: Ev(explicit_ev(format, port.get(), index)),
+                port,
             })
         });
         Universe::Explicit(entries.collect())
@@ -294,7 +327,7 @@ pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side
         qpn: Qpn::new(plan.qpn[side]),
         sq_depth: plan.sq_depth,
         rq_depth: plan.flows[1 - side].receive_depth.max(1),
-        max_mpr: plan.mpr[0].max(plan.mpr[1]) * 2,
+        max_mpr: plan.mpr[0].max(plan.mpr[1]).saturating_mul(2),
         max_wimm,
         sq_sig_all: false,
         seed,

@@ -3,6 +3,7 @@
 use clap::{Parser, Subcommand};
 use mrc_sim::harness::{Harness, Report, replay_command, run_scenario};
 use mrc_sim::progress::{Progress as Kept, ProgressError};
+use mrc_sim::run::Options;
 use mrc_sim::scenario::Scenario;
 use mrc_sim::trace::Trace;
 use std::io::{IsTerminal, Write};
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+mod files;
 
 const EXAMPLES: &str = "Examples:
   mrc-sim harness --seeds 5000
@@ -26,6 +29,42 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a scenario and judge it by its criteria
+    #[command(after_help = RUN_EXAMPLES)]
+    Run {
+        /// Name of a scenario that comes along (see `mrc-sim list`), or a TOML file
+        scenario: String,
+        /// Only this case of the scenario
+        #[arg(long)]
+        case: Option<String>,
+        /// Another seed than the file's
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Replace a value of the file, such as fabric.planes=2 or fault.0.percent=5; may be given again
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Print the report as JSON
+        #[arg(long)]
+        json: bool,
+        /// Write time series as CSV into this directory
+        #[arg(long, value_name = "DIR")]
+        series: Option<PathBuf>,
+        /// Draw time series as SVG into this directory
+        #[arg(long, value_name = "DIR")]
+        plot: Option<PathBuf>,
+        /// Interval of time series in microseconds [default: ten idle round trips]
+        #[arg(long, value_name = "US")]
+        sample_us: Option<f64>,
+    },
+    /// List the scenarios that come along
+    List {
+        /// List what criteria may speak of instead
+        #[arg(long)]
+        metrics: bool,
+        /// Print a scenario's file, to begin one's own with
+        #[arg(long, value_name = "SCENARIO", conflicts_with = "metrics")]
+        show: Option<String>,
+    },
     /// Run many seeds: hostile networks, every step judged by oracles
     ///
     /// Fails when a seed breaks a promise of the protocol, and, with 5000 seeds or more, when none of them exercised a rule.
@@ -60,8 +99,42 @@ enum Command {
     },
 }
 
+const RUN_EXAMPLES: &str = "Examples:
+  mrc-sim run bulk
+  mrc-sim run loss --case 10G --set fault.0.percent=2
+  mrc-sim run incast --plot /tmp/incast --series /tmp/incast
+  mrc-sim list --show bulk > mine.toml && mrc-sim run mine.toml --json";
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Run {
+            scenario,
+            case,
+            seed,
+            set,
+            json,
+            series,
+            plot,
+            sample_us,
+        } => {
+            let pairs = set.into_iter().map(|pair| match pair.split_once('=') {
+                Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
+                None => Err(format!("--set {pair}: there is no \"=\": write KEY=VALUE")),
+            });
+            let set = match pairs.collect::<Result<Vec<_>, _>>() {
+                Ok(set) => set,
+                Err(error) => return files::fail(&error),
+            };
+            let wanted = series.is_some() || plot.is_some() || sample_us.is_some();
+            let options = Options {
+                seed,
+                set,
+                case,
+                sample_us: wanted.then_some(sample_us.unwrap_or(0.0)),
+            };
+            files::run(&scenario, &options, json, series.as_deref(), plot.as_deref())
+        }
+        Command::List { metrics, show } => files::list(metrics, show.as_deref()),
         Command::Harness {
             seeds,
             start,
@@ -123,7 +196,7 @@ fn harness(harness: &Harness, json: bool, resume: Option<&Path>) -> ExitCode {
 }
 
 /// A line of output. When the reader has gone (`| head`), the verdict still counts, but nobody reads it.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 

@@ -3,6 +3,7 @@
 use crate::meter::unmetered;
 use mrc_protocol::{AccessError, Memory};
 use mrc_wire::Payload;
+use std::collections::BTreeMap;
 
 /// Address of the first byte of the arena in the simulated address space.
 const BASE_VA: u64 = 0x0000_7f00_1234_0000;
@@ -27,6 +28,7 @@ pub struct Region {
 pub struct HostMemory {
     arena: Vec<u8>,
     regions: Vec<Region>,
+    by_rkey: BTreeMap<u32, usize>,
     /// Accesses since the last [`HostMemory::take_accesses`], for the oracles.
     accesses: Vec<Access>,
     /// A test may spoil the next placement, to see that the oracles notice.
@@ -63,6 +65,7 @@ impl HostMemory {
         HostMemory {
             arena: Vec::new(),
             regions: Vec::new(),
+            by_rkey: BTreeMap::new(),
             accesses: Vec::new(),
             spoil_next: None,
         }
@@ -79,8 +82,16 @@ impl HostMemory {
         };
         self.arena
             .resize(self.arena.len() + (2 * guard + len) as usize, BACKGROUND);
+        // Where two have the same key, the first one has it.
+        self.by_rkey.entry(rkey).or_insert(self.regions.len());
         self.regions.push(region);
         region
+    }
+
+    /// Makes a stretch look unwritten again.
+    pub fn clear(&mut self, va: u64, len: u64) {
+        let start = (va - BASE_VA) as usize;
+        self.arena[start..start + len as usize].fill(BACKGROUND);
     }
 
     /// The regions in the order of creation.
@@ -119,7 +130,7 @@ impl HostMemory {
     }
 
     fn permits(&self, rkey: u32, va: u64, len: u64) -> bool {
-        let region = self.regions.iter().find(|region| region.rkey == rkey);
+        let region = self.by_rkey.get(&rkey).map(|at| &self.regions[*at]);
         region.is_some_and(|region| {
             let inside = va.checked_sub(region.va).and_then(|offset| offset.checked_add(len));
             region.remote_write && inside.is_some_and(|end| end <= region.len)

@@ -1,6 +1,7 @@
 //! Adds up, at the end of a run, what the protocol went through.
 
 use crate::coverage::{Coverage, FaultTag};
+use crate::host::QpSlot;
 use crate::oracle::flow::Flow;
 use crate::scenario::{Happening, Scenario};
 use crate::world::World;
@@ -26,6 +27,16 @@ impl World {
             flow.count_events(coverage);
         }
         for slot in self.hosts.iter().flat_map(|host| &host.qps) {
+            slot.count_events(coverage);
+        }
+    }
+}
+
+impl QpSlot {
+    /// What the queue pair went through.
+    pub(crate) fn count_events(&self, coverage: &mut Coverage) {
+        {
+            let slot = self;
             coverage.event("requests completed", slot.work.succeeded as u64);
             coverage.event("requests failed", slot.work.failed as u64);
             let stats = slot.qp.stats();

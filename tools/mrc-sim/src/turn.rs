@@ -58,11 +58,9 @@ impl World {
                 self.coverage.event("damaged frames dropped", 1);
                 continue;
             };
-            let slot = self.hosts[index]
-                .qps
-                .iter()
-                .position(|slot| slot.qp.qpn() == packet.bth.dqp);
-            let Some(slot) = slot else { continue };
+            let Some(&slot) = self.hosts[index].by_qpn.get(&packet.bth.dqp.get()) else {
+                continue;
+            };
             if packet.src != self.codec.address(self.hosts[index].qps[slot].peer) {
                 continue;
             }
@@ -158,7 +156,13 @@ impl World {
                     receives,
                 };
                 let flow = &mut self.flows[connection][1 - side];
+                let before_bytes = flow.responder.placed_bytes;
                 flow.judge_arrival(packet, &handled)?;
+                let new_bytes = flow.responder.placed_bytes - before_bytes;
+                if new_bytes > 0 {
+                    flow.progress.placed_ns = self.now_ns;
+                    self.measure.plane_bytes[port.index()] += new_bytes;
+                }
                 self.judge_placed(index, connection, side, packet)?;
             }
             Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth),
@@ -339,6 +343,8 @@ impl World {
         }
         match &transmit.headers {
             Headers::Write { .. } => {
+                let path = (transmit.ev.0, transmit.port.get());
+                self.measure.note_write(connection, side, path, before, self.now_ns);
                 let at = flows[side].index_of(transmit.bth.psn);
                 let message = usize::try_from(at)
                     .ok()
@@ -404,7 +410,7 @@ impl World {
     fn plan_next_turn(&mut self, index: usize, achieved: usize, all_sent: bool) -> Checked {
         let host = &self.hosts[index];
         let busy = !host.received.is_empty() || !all_sent;
-        let pause_ns = 200 + 60 * achieved as u64;
+        let pause_ns = host.plan.speed.turn_ns + host.plan.speed.packet_ns * achieved as u64;
         let mut next_ns = busy.then_some(self.now_ns + pause_ns);
         let mut consider = |at_ns: Option<u64>| {
             next_ns = match (next_ns, at_ns) {
@@ -418,9 +424,7 @@ impl World {
         for slot in &host.qps {
             let flow = &self.flows[slot.connection][slot.side];
             let depth = self.scenario.connections[slot.connection].sq_depth as usize;
-            if flow.requestor.posted < flow.messages.len()
-                && slot.work.sends.len() < depth
-                && slot.qp.state() == QpState::Rts
+            if flow.requestor.posted < flow.released && slot.work.sends.len() < depth && slot.qp.state() == QpState::Rts
             {
                 consider(Some(slot.next_post_ns));
             }

@@ -7,6 +7,7 @@ use crate::fabric::clos::plan::PlanError;
 use crate::fabric::frame::Frame;
 use crate::fabric::{Fabric, Next};
 use crate::host::Host;
+use crate::measure::Measure;
 use crate::memory::HostMemory;
 use crate::oracle::flow::Flow;
 use crate::oracle::{Breach, Oracle, Violation};
@@ -15,9 +16,11 @@ use crate::rng::Rng;
 use crate::sabotage::{Sabotage, Saboteur};
 use crate::scenario::upset::Upset;
 use crate::scenario::{Happening, Scenario};
+use crate::series::Recorder;
 use crate::tap::{self, Seen, Tap};
 use crate::trace;
 use crate::trace::Trace;
+use crate::workload::{Deed, Workload};
 use mrc_protocol::{Instant, QpState, Stall};
 use mrc_wire::{PortNum, PortSet};
 
@@ -40,6 +43,10 @@ pub(crate) enum Event {
     Ready { connection: usize, side: usize },
     /// The second end of a restarted connection begins anew too.
     Reconnect(Upset),
+    /// The warm-up is over.
+    Warm,
+    /// A sample of the time series is due.
+    Sample,
 }
 
 impl EventQueue<Event> {
@@ -72,6 +79,13 @@ pub struct World {
     pub(crate) scratch: Vec<u8>,
     pub(crate) accesses: Vec<crate::memory::Access>,
     pub(crate) tap: Option<Tap>,
+    pub(crate) workload: Option<Box<dyn Workload>>,
+    /// What the workload wants and has not got yet.
+    pub(crate) deeds: Vec<Deed>,
+    /// Queue pairs of living hosts that have something to do.
+    pub(crate) unended: usize,
+    pub(crate) measure: Measure,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// What a run that broke no promise has to tell.
@@ -108,7 +122,7 @@ impl World {
         let mut flows = Vec::new();
         for (connection, plan) in scenario.connections.iter().enumerate() {
             for side in 0..2 {
-                let made = hosts[plan.hosts[side]].add_qp(&scenario, connection, side, rng.seed());
+                let made = hosts[plan.hosts[side]].add_qp(&scenario, connection, side, rng.seed(), Instant(0));
                 made.map_err(|detail| Violation {
                     oracle: Oracle::State,
                     at_ns: 0,
@@ -149,6 +163,11 @@ impl World {
             scratch: Vec::new(),
             accesses: Vec::new(),
             tap: None,
+            workload: None,
+            deeds: Vec::new(),
+            unended: 0,
+            measure: Measure::default(),
+            recorder: None,
             scenario,
         })
     }
@@ -160,22 +179,37 @@ impl World {
         self
     }
 
+    /// Lets applications react to what happens.
+    #[must_use]
+    pub fn with_workload(mut self, mut workload: Box<dyn Workload>) -> World {
+        workload.begin(&mut self.deeds);
+        self.workload = Some(workload);
+        self
+    }
+
     /// Runs to the end.
     pub fn run(mut self) -> RunResult {
+        self.drive()?;
+        Ok(self.outcome())
+    }
+
+    /// Runs to the end, and leaves everything as it is then.
+    pub(crate) fn drive(&mut self) -> Result<(), Box<Violation>> {
         let result = self.run_events().and_then(|()| self.judge_end());
         self.count_events();
         self.count_rules();
-        match result {
-            Ok(()) => Ok(self.outcome()),
-            Err(Breach(oracle, detail)) => Err(Box::new(Violation {
+        result.map_err(|Breach(oracle, detail)| {
+            Box::new(Violation {
                 oracle,
                 at_ns: self.now_ns,
                 detail,
-            })),
-        }
+            })
+        })
     }
 
     fn run_events(&mut self) -> Result<(), Breach> {
+        self.do_deeds()?;
+        self.recount();
         while let Some((at_ns, event)) = self.events.pop() {
             if at_ns > self.scenario.deadline_ns {
                 return Err(Breach(Oracle::Liveness, self.unfinished()));
@@ -187,6 +221,7 @@ impl World {
                     if self.hosts[host].turn_at_ns == Some(at_ns) {
                         self.hosts[host].turn_at_ns = None;
                         self.turn(host)?;
+                        self.do_deeds()?;
                         // All faults have done their work; probes may go on for ever.
                         if self.now_ns >= self.scenario.calm_from_ns && self.all_ended() {
                             break;
@@ -203,7 +238,12 @@ impl World {
                 Event::Happen(happening) => self.happen(happening)?,
                 Event::LinkNews { told, about, plane } => self.hear(told, about, plane),
                 Event::Ready { connection, side } => self.ready(connection, side)?,
-                Event::Reconnect(upset) => self.reconnect(upset)?,
+                Event::Reconnect(upset) => {
+                    self.reconnect(upset)?;
+                    self.recount();
+                }
+                Event::Warm => self.measure.warm = Some(self.snapshot()),
+                Event::Sample => self.sample(),
             }
         }
         Ok(())
@@ -283,6 +323,7 @@ impl World {
                 gone.gone = true;
                 gone.turn_at_ns = None;
                 gone.received.clear();
+                self.recount();
             }
             Happening::Forge {
                 connection,
@@ -349,12 +390,7 @@ impl World {
 
     /// Every request of every living host has ended, and nobody owes anything.
     fn all_ended(&self) -> bool {
-        self.hosts.iter().filter(|host| !host.gone).all(|host| {
-            host.qps.iter().all(|slot| {
-                let flow = &self.flows[slot.connection][slot.side];
-                flow.requestor.posted == flow.messages.len() && slot.work.sends.is_empty()
-            })
-        })
+        self.unended == 0 && self.workload.as_ref().is_none_or(|workload| workload.is_done())
     }
 
     /// What has not ended, for the report.
@@ -392,6 +428,9 @@ impl World {
                 format!("nothing happens any more; {}", self.unfinished()),
             ));
         }
+        if let Some(workload) = &self.workload {
+            workload.judge()?;
+        }
         for index in 0..self.hosts.len() {
             self.judge_memory(index)?;
             let host = &self.hosts[index];
@@ -417,7 +456,8 @@ impl World {
                     .enumerate()
                     .filter(move |(side, _)| plan.hosts[1 - side] == index)
             })
-            .map(|(_, flow)| flow);
+            .map(|(_, flow)| flow)
+            .filter(|flow| !flow.closed);
         let written = arriving.flat_map(|flow| {
             (0..flow.packets.len())
                 .filter(|at| flow.responder.has(*at))
@@ -439,7 +479,7 @@ impl World {
         }
     }
 
-    fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> Outcome {
         Outcome {
             coverage: self.coverage,
             ended_ns: self.now_ns,

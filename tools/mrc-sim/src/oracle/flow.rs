@@ -49,6 +49,17 @@ pub struct Packet {
     pub last: bool,
 }
 
+/// When things happened to a flow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Progress {
+    /// The first message was posted.
+    pub begun_ns: Option<u64>,
+    /// The last data was placed.
+    pub placed_ns: u64,
+    /// The last request has ended.
+    pub ended_ns: Option<u64>,
+}
+
 /// A direction of a connection.
 #[derive(Debug)]
 pub struct Flow {
@@ -62,6 +73,12 @@ pub struct Flow {
     pub packets: Vec<Packet>,
     /// All data to be sent, message after message.
     pub source: Vec<u8>,
+    /// So many messages may be posted; the others wait for something.
+    pub released: usize,
+    /// Its queue pairs are gone, and its memory is used by others.
+    pub closed: bool,
+    /// When things happened to it.
+    pub progress: Progress,
     /// The sending end.
     pub requestor: RequestorModel,
     /// What it has in flight.
@@ -137,9 +154,20 @@ impl Flow {
             requestor: RequestorModel::new(plan, side, count),
             flight: Flight::new(plan.timeout_ns(), plan.linear_cnt),
             responder: ResponderModel::new(plan, 1 - side, count),
+            released: messages.len() - plan.flows[side].held.min(messages.len()),
+            closed: false,
+            progress: Progress::default(),
             messages,
             packets,
         }
+    }
+
+    /// Its queue pairs are gone: what it knows of its packets is not needed any more.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.source = Vec::new();
+        self.packets = Vec::new();
+        self.messages = Vec::new();
     }
 
     /// Number of the packet with this PSN; may lie outside the flow.

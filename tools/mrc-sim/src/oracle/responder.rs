@@ -48,6 +48,8 @@ pub struct ResponderModel {
     pub(super) new_bytes: u64,
     /// How full the receiving side said that it is.
     pub pressure: Option<(u32, u32)>,
+    /// Bytes of data placed, each once.
+    pub placed_bytes: u64,
     /// Counts for the summary.
     pub seen: Seen,
 }
@@ -115,6 +117,7 @@ impl ResponderModel {
             sack_threshold: plan.sack_gen_threshold.into(),
             new_bytes: 0,
             pressure: None,
+            placed_bytes: 0,
             seen: Seen::default(),
         }
     }
@@ -315,6 +318,7 @@ impl Flow {
             handled.disposition
         );
         model.received[index] = true;
+        model.placed_bytes += u64::from(facts.len);
         model.copies.entry(index as i64).or_default().push(copy);
         model.max_received = model.max_received.max(index as i64);
         model.rx_bytes += u64::from(packet.udp_len) + 40;

@@ -6,7 +6,7 @@ use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
 use crate::scenario::{
-    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, faults, upset,
+    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, Speed, faults, upset,
 };
 use mrc_wire::Pmtu;
 
@@ -84,6 +84,7 @@ fn host(rng: &mut Rng) -> HostPlan {
         ]),
         shared_qpcc: !rng.one_in(3),
         regions: vec![read_only],
+        speed: Speed::default(),
     }
 }
 

@@ -105,6 +105,32 @@ pub struct HostPlan {
     pub shared_qpcc: bool,
     /// Memory regions.
     pub regions: Vec<RegionPlan>,
+    /// What its engine and its links are like.
+    pub speed: Speed,
+}
+
+/// What an engine takes for its work, and what its congestion control is told about the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speed {
+    /// Between two turns of a busy engine, besides the packets.
+    pub turn_ns: u64,
+    /// For each packet that it receives or sends.
+    pub packet_ns: u64,
+    /// Idle round trip of a full packet; `None`: not measured.
+    pub base_rtt_ns: Option<u64>,
+    /// Links of a path that store a packet before they forward it.
+    pub path_links: u8,
+}
+
+impl Default for Speed {
+    fn default() -> Self {
+        Speed {
+            turn_ns: 200,
+            packet_ns: 60,
+            base_rtt_ns: None,
+            path_links: 2,
+        }
+    }
 }
 
 /// One memory region.
@@ -176,6 +202,8 @@ pub struct FlowPlan {
     pub receive_depth: u32,
     /// Receives that the target posts in all.
     pub receives: u32,
+    /// Messages at the end that wait for something, and are released one by one.
+    pub held: usize,
 }
 
 /// One message.
@@ -266,6 +294,32 @@ impl Class {
 }
 
 impl ConnectionPlan {
+    /// Two queue pairs that can do everything and send nothing yet.
+    pub fn new(hosts: [usize; 2], qpn: [u32; 2], pmtu: Pmtu) -> ConnectionPlan {
+        ConnectionPlan {
+            hosts,
+            qpn,
+            psn: [0, 0],
+            pmtu,
+            mpr: [8, 8],
+            max_wimm: [128, 128],
+            believed_wimm: [128, 128],
+            timeout: 14,
+            linear_cnt: 3,
+            exp_cnt: 5,
+            evs_per_plane: 32,
+            active_per_plane: 16,
+            ev_min_active: 4,
+            trim_nack: [true, true],
+            sack_gen_threshold: 16_384,
+            sq_depth: 128,
+            auto_evs: false,
+            fabric_trims: true,
+            ready_ns: [0, 0],
+            flows: [FlowPlan::default(), FlowPlan::default()],
+        }
+    }
+
     /// T0 in nanoseconds (protocol.md §4); `None`: disabled.
     pub fn timeout_ns(&self) -> Option<u64> {
         (self.timeout > 0).then(|| self.t0_ns())

@@ -77,6 +77,7 @@ pub(super) fn flow(rng: &mut Rng, pmtu: u32, packets: u64, target: &mut HostPlan
         gap_ns,
         receive_depth: 0,
         receives: immediates,
+        held: 0,
     }
 }
 

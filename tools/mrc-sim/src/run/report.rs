@@ -1,0 +1,131 @@
+//! What a person or a program reads of a run.
+
+use crate::run::{CaseReport, FileReport, Run, Verdict};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+impl FileReport {
+    /// Scenario and case in one word.
+    pub fn name_of(&self, case: &CaseReport) -> String {
+        if case.name.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{} {}", self.name, case.name)
+        }
+    }
+
+    /// The report as a table.
+    pub fn table(&self) -> String {
+        let mut text = format!("{}: {}\n", self.name, self.title);
+        for case in &self.cases {
+            let name = if case.name.is_empty() { "run" } else { &case.name };
+            let _ = match &case.run {
+                Ok(run) => writeln!(text, "\n{name}, seed {}\n{}", case.seed, run.summary()),
+                Err(violation) => writeln!(text, "\n{name}, seed {}\n  BROKEN  {violation}", case.seed),
+            };
+            let width = case
+                .verdicts
+                .iter()
+                .map(|verdict| verdict.demand.len())
+                .max()
+                .unwrap_or(0);
+            for Verdict { demand, found, met } in &case.verdicts {
+                let word = if *met { "met   " } else { "MISSED" };
+                let _ = writeln!(text, "  {word}  {demand:<width$}  {found:.5}");
+            }
+        }
+        text
+    }
+
+    /// The report as JSON. All but `wall_s` and `peak_bytes` follow from the seed.
+    pub fn json(&self) -> Value {
+        json!({
+            "scenario": self.name,
+            "title": self.title,
+            "passed": self.passed(),
+            "cases": self.cases.iter().map(CaseReport::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl CaseReport {
+    fn json(&self) -> Value {
+        let verdicts: Vec<Value> = (self.verdicts.iter())
+            .map(|verdict| json!({ "demand": verdict.demand, "found": verdict.found, "met": verdict.met }))
+            .collect();
+        let mut value = json!({
+            "case": self.name,
+            "seed": self.seed,
+            "replay": self.replay,
+            "criteria": verdicts,
+        });
+        match &self.run {
+            Ok(run) => value["run"] = run.json(),
+            Err(violation) => {
+                value["violation"] = json!({
+                    "oracle": violation.oracle.to_string(),
+                    "at_ns": violation.at_ns,
+                    "detail": violation.detail,
+                });
+            }
+        }
+        value
+    }
+}
+
+impl Run {
+    fn summary(&self) -> String {
+        let facts = &self.facts;
+        let mut text = format!(
+            "  {} hosts, {} planes, {:.3} Gb/s of payload a host, idle round trip {:.2} us, window {} packets\n",
+            facts.hosts,
+            facts.planes,
+            facts.capacity_bps / 1e9,
+            facts.base_rtt_ns as f64 / 1000.0,
+            facts.window
+        );
+        let virtual_s = self.outcome.ended_ns as f64 / 1e9;
+        let _ = write!(
+            text,
+            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's: {:.6} s a second",
+            self.outcome.packets,
+            virtual_s * 1000.0,
+            self.wall_s,
+            virtual_s / self.wall_s.max(1e-9)
+        );
+        if let Some(bytes) = self.peak_bytes {
+            let _ = write!(text, "; memory {} MiB at most", bytes >> 20);
+        }
+        text.push('\n');
+        let width = self.metrics.keys().map(|name| name.len()).max().unwrap_or(0);
+        for (name, value) in &self.metrics {
+            let _ = writeln!(text, "  {name:<width$}  {}", plain(*value));
+        }
+        text.pop();
+        text
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "hosts": self.facts.hosts,
+            "planes": self.facts.planes,
+            "base_rtt_ns": self.facts.base_rtt_ns,
+            "capacity_bps": self.facts.capacity_bps,
+            "window_packets": self.facts.window,
+            "virtual_ns": self.outcome.ended_ns,
+            "turns": self.outcome.turns,
+            "wall_s": self.wall_s,
+            "peak_bytes": self.peak_bytes,
+            "metrics": self.metrics,
+        })
+    }
+}
+
+/// A whole number as such, others with five digits.
+fn plain(value: f64) -> String {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.5}")
+    }
+}
