@@ -1,7 +1,16 @@
 //! The scenario files that come with the program.
 
 /// Name and text, in the order of the list.
-const FILES: [(&str, &str); 1] = [("bulk", include_str!("../../scenarios/bulk.toml"))];
+const FILES: [(&str, &str); 8] = [
+    ("bulk", include_str!("../../scenarios/bulk.toml")),
+    ("dead_at_start", include_str!("../../scenarios/dead_at_start.toml")),
+    ("dead_path", include_str!("../../scenarios/dead_path.toml")),
+    ("heavy_loss", include_str!("../../scenarios/heavy_loss.toml")),
+    ("incast", include_str!("../../scenarios/incast.toml")),
+    ("loss", include_str!("../../scenarios/loss.toml")),
+    ("lossy_paths", include_str!("../../scenarios/lossy_paths.toml")),
+    ("reordering", include_str!("../../scenarios/reordering.toml")),
+];
 
 /// Their names.
 pub fn names() -> impl Iterator<Item = &'static str> {
