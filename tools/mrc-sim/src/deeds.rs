@@ -103,6 +103,7 @@ impl World {
             }
             self.measure.closed_bytes += flow.responder.placed_bytes;
             flow.count_events(&mut self.coverage);
+            flow.count_rules(&mut self.coverage);
             flow.close();
         }
         trace!(self.trace, self.now_ns, "c{connection} is closed");

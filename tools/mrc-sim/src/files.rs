@@ -28,7 +28,13 @@ fn text(scenario: &str) -> Result<String, String> {
     std::fs::read_to_string(scenario).map_err(|error| format!("{scenario} cannot be read: {error}"))
 }
 
-pub(crate) fn run(scenario: &str, options: &Options, json: bool, series: Option<&Path>, plot: Option<&Path>) -> ExitCode {
+pub(crate) fn run(
+    scenario: &str,
+    options: &Options,
+    json: bool,
+    series: Option<&Path>,
+    plot: Option<&Path>,
+) -> ExitCode {
     let text = match text(scenario) {
         Ok(text) => text,
         Err(error) => return fail(&error),
@@ -107,4 +113,3 @@ pub(crate) fn list(metrics: bool, show: Option<&str>) -> ExitCode {
     }
     ExitCode::SUCCESS
 }
-

@@ -166,7 +166,7 @@ impl World {
     /// What the queue pairs counted themselves.
     pub(crate) fn count_rules(&mut self) {
         let coverage = &mut self.coverage;
-        for flow in self.flows.iter().flatten() {
+        for flow in self.flows.iter().flatten().filter(|flow| !flow.closed) {
             flow.count_rules(coverage);
         }
         for slot in self.hosts.iter().flat_map(|host| &host.qps) {

@@ -23,7 +23,7 @@ impl Flow {
 impl World {
     pub(crate) fn count_events(&mut self) {
         let coverage = &mut self.coverage;
-        for flow in self.flows.iter().flatten() {
+        for flow in self.flows.iter().flatten().filter(|flow| !flow.closed) {
             flow.count_events(coverage);
         }
         for slot in self.hosts.iter().flat_map(|host| &host.qps) {
