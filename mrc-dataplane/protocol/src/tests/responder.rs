@@ -131,6 +131,15 @@ fn sack_follows_every_16_kib() {
 }
 
 #[test]
+fn repeated_packet_is_sacked_at_once_even_if_it_does_not_ask() {
+    // protocol.md §6.4: `rtx` is a trigger of its own.
+    let (mut sent, mut b) = quiet(2, &Setup::default());
+    sent[1].sent.bth.rtx = true;
+    assert!(sacks(&b.receive_all([&sent[0]])).is_empty());
+    assert_eq!(sacks(&b.receive_all([&sent[1]])).len(), 1);
+}
+
+#[test]
 fn hold_timer_answers_what_no_trigger_did() {
     let (sent, mut b) = quiet(3, &Setup::default());
     let sacked = |wires: &[Wire]| {
