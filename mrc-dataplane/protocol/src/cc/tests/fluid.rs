@@ -316,7 +316,7 @@ fn plan(bps: u64, flows: usize, full: Full) -> Plan {
     }
 }
 
-const RATES: [u64; 3] = [GIGABIT / 20, 10 * GIGABIT, 400 * GIGABIT];
+const RATES: [u64; 4] = [GIGABIT / 40, GIGABIT / 20, 10 * GIGABIT, 400 * GIGABIT];
 
 #[test]
 fn one_window_fills_the_link_and_no_queue() {
