@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use mrc_wire::{Ev, EvLayout, Pmtu, PortNum, PortSet, Psn, Qpn};
 
+use crate::profile::{EvProfile, ProfileEv};
 use crate::time::{MS, US};
 
 /// One entry of an EV universe: a path is an EV on a port (protocol.md §7.1).
@@ -31,6 +32,9 @@ pub enum Universe {
     },
     /// A controller's list; a value may stand in it more than once (weight).
     Explicit(Vec<EvEntry>),
+    /// The entries of an EV profile, with their outer addresses and the states that the controller has set (protocol.md §7.1);
+    /// in rising order of their indices.
+    Profile(Vec<ProfileEv>),
 }
 
 /// The path set of a queue pair (protocol.md §8).
@@ -69,6 +73,16 @@ impl PathConfig {
             fabric_trims: false,
             revive_after: None,
             reshuffle_passes: 8,
+        }
+    }
+
+    /// The paths of a profile that is ONLINE, on these ports. Over IPv4 the layout is `FlowHigh`.
+    pub fn profile(profile: &EvProfile, ports: PortSet, layout: EvLayout) -> Self {
+        Self {
+            universe: Universe::Profile(profile.universe(ports, layout)),
+            min_active: Some(u16::try_from(profile.min_active()).unwrap_or(u16::MAX)),
+            ev_mask: profile.ev_mask(layout),
+            ..Self::auto(ports)
         }
     }
 

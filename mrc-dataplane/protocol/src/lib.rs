@@ -46,5 +46,5 @@ pub use stats::QpStats;
 pub use time::{Instant, Stall, ack_timeout_ns};
 pub use work::{
     AccessError, Completion, CreateError, Cx, Disposition, DropReason, Fragment, Memory, NoMemory, PostError, QpEvent,
-    Queue, SendRequest, Shortage, StateError, Status, Transmit,
+    Queue, SendRequest, Shortage, StateError, Status, Transmit, UniverseError,
 };

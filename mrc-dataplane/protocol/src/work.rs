@@ -189,6 +189,9 @@ pub struct Transmit {
     pub headers: Headers,
     /// The path: goes into source port and flow label.
     pub ev: Ev,
+    /// Which path of the universe that is, from 0: for a header template per path; [`crate::Qp::encap`] has its outer
+    /// addresses.
+    pub path: u16,
     /// The port that it must leave from.
     pub port: PortNum,
     /// DSCP.
@@ -288,6 +291,17 @@ pub enum CreateError {
     /// A tuning value out of range.
     #[error("tuning: sack_gen_threshold_bytes must be at most 65536, sack_hold_ns at most 1 ms")]
     Tuning,
+}
+
+/// Why a queue pair cannot get other paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum UniverseError {
+    /// Not in RESET.
+    #[error("queue pair in state {0:?}: its paths can be exchanged in RESET only")]
+    State(crate::QpState),
+    /// The paths themselves.
+    #[error(transparent)]
+    Create(#[from] CreateError),
 }
 
 /// Why attributes are refused.

@@ -80,6 +80,7 @@ impl World {
             bth,
             headers,
             ev: Ev(0xF00D),
+            path: 0,
             port,
             class: TrafficClass::NoTrim,
             ect: false,

@@ -290,6 +290,7 @@ impl World {
             bth,
             headers: Headers::Nack(neth),
             ev: Ev(0xBAD),
+            path: 0,
             port,
             class: TrafficClass::Control,
             ect: false,

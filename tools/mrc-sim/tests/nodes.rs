@@ -31,6 +31,7 @@ fn write(port: u8, ev: u32) -> Transmit {
             imm: None,
         },
         ev: Ev(ev),
+        path: 0,
         port: PortNum::new(port).expect("a port number"),
         class: TrafficClass::Trimmable,
         ect: true,

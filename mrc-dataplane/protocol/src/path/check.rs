@@ -85,14 +85,26 @@ pub(super) struct Checks {
 }
 
 #[derive(Clone, Debug)]
-struct Bits(Box<[u64]>);
+pub(super) struct Bits(Box<[u64]>);
 
 impl Bits {
-    fn set(&mut self, index: EvIndex) {
+    pub(super) fn new(len: usize) -> Self {
+        Self(vec![0; len.div_ceil(64)].into_boxed_slice())
+    }
+
+    pub(super) fn clear_all(&mut self) {
+        self.0.fill(0);
+    }
+
+    pub(super) fn first(&self) -> Option<EvIndex> {
+        self.iter().next()
+    }
+
+    pub(super) fn set(&mut self, index: EvIndex) {
         self.0[usize::from(index) / 64] |= 1 << (index % 64);
     }
 
-    fn clear(&mut self, index: EvIndex) {
+    pub(super) fn clear(&mut self, index: EvIndex) {
         self.0[usize::from(index) / 64] &= !(1 << (index % 64));
     }
 
@@ -114,7 +126,7 @@ impl Bits {
 
 impl Checks {
     pub(super) fn new(universe: usize) -> Self {
-        let bits = Bits(vec![0; universe.div_ceil(64)].into_boxed_slice());
+        let bits = Bits::new(universe);
         Self {
             bad: bits.clone(),
             ready: bits,

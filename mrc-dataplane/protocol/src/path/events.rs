@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use crate::work::QpEvent;
 
-const CAPACITY: usize = 32;
+const CAPACITY: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Events {

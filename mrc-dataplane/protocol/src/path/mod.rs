@@ -2,6 +2,7 @@
 
 mod check;
 mod events;
+mod live;
 mod ports;
 mod reverse;
 mod rotation;
@@ -25,7 +26,8 @@ use self::rotation::Rotation;
 pub use self::state::Happening;
 use self::state::Met;
 pub use self::state::{EvState, Reason};
-use crate::attr::{EvEntry, PathConfig};
+use crate::attr::{EvEntry, PathConfig, Universe};
+use crate::profile::{Containers, EntryState, ProfileEv};
 use crate::time::Instant;
 use crate::work::{CreateError, QpEvent};
 
@@ -78,6 +80,19 @@ struct Path {
     check: check::Check,
 }
 
+/// The controller's word on a path of a profile.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    /// Name in the profile; they rise.
+    name: u32,
+    /// Outer addresses, if there are any.
+    encap: Option<Containers>,
+    /// What was set last: where it begins.
+    set: EntryState,
+    /// Since when it has this EV: what was sent before was sent on another one.
+    born: Instant,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Plane {
     /// All its EVs.
@@ -96,9 +111,18 @@ struct Plane {
 /// All paths of a queue pair.
 pub(crate) struct PathSet {
     paths: Box<[Path]>,
-    /// Reflected entropy (masked) to path, sorted.
-    by_entropy: Box<[(u32, EvIndex)]>,
+    /// Paths in the order of their masked entropy.
+    by_entropy: Box<[EvIndex]>,
     ev_mask: u32,
+    /// By path; empty without a profile.
+    words: Box<[Word]>,
+    /// Paths whose failure or return the profile has not heard of.
+    unreported: check::Bits,
+    /// As configured.
+    active: Option<u16>,
+    min_active_config: Option<u16>,
+    /// What [`PathSet::set_ports`] was told last.
+    told_ports: (PortSet, PortSet),
     /// Some value stands in the universe more than once: feedback concerns all copies (§7.1).
     weighted: bool,
     /// By port number.
@@ -140,7 +164,7 @@ impl PathSet {
         let mut rng = ChaCha8Rng::from_seed(seed);
         let entries = universe::entries(config, &mut rng)?;
         let counts = universe::counts(&entries);
-        let (shares, min_active) = universe::shares(config, &counts);
+        let (shares, min_active) = universe::shares(config.active, config.min_active, &counts);
         let planes = (0..counts.len())
             .map(|port| Plane {
                 members: (0..entries.len() as EvIndex)
@@ -151,17 +175,19 @@ impl PathSet {
                 ..Plane::default()
             })
             .collect();
-        let mut by_entropy: Vec<(u32, EvIndex)> = entries
-            .iter()
-            .enumerate()
-            .map(|(i, e)| (e.ev.0 & config.ev_mask, i as EvIndex))
-            .collect();
-        by_entropy.sort_unstable();
         let ports: PortSet = entries.iter().map(|entry| entry.port).collect();
         let mut set = Self {
-            weighted: by_entropy.windows(2).any(|pair| pair[0].0 == pair[1].0),
-            by_entropy: by_entropy.into_boxed_slice(),
+            weighted: false,
+            by_entropy: (0..entries.len() as EvIndex).collect(),
             ev_mask: config.ev_mask,
+            words: match config.universe {
+                Universe::Profile(_) => entries.iter().map(Word::new).collect(),
+                _ => Box::default(),
+            },
+            unreported: check::Bits::new(entries.len()),
+            active: config.active,
+            min_active_config: config.min_active,
+            told_ports: (ports, PortSet::first(PortNum::MAX)),
             planes,
             rotation: Rotation::new(entries.len(), config.reshuffle_passes),
             min_active,
@@ -180,9 +206,16 @@ impl PathSet {
             checks: Checks::new(entries.len()),
             events: Events::new(),
             met: Met::NONE,
-            paths: entries.into_iter().map(Path::new).collect(),
+            paths: entries
+                .into_iter()
+                .map(|path| {
+                    let (ev, port) = (path.tag, path.port);
+                    Path::new(EvEntry { ev, port })
+                })
+                .collect(),
             rng,
         };
+        set.index_entropy();
         set.set_loss_condemns(false);
         set.fill();
         Ok(set)
@@ -202,6 +235,7 @@ impl PathSet {
         self.reverse.clear();
         self.checks.clear();
         self.events.clear();
+        self.unreported.clear_all();
         self.fill();
     }
 
@@ -213,7 +247,7 @@ impl PathSet {
                 members.swap(at, below(&mut self.rng, at + 1));
             }
             for index in members {
-                self.join(index);
+                self.begin(index);
             }
         }
         self.shuffle();
@@ -226,6 +260,13 @@ impl PathSet {
             .revive_config
             .unwrap_or(if loss_condemns { 1 } else { 5 })
             .clamp(1, 5);
+    }
+
+    /// For a set in the place of this one.
+    pub(crate) fn draw_seed(&mut self) -> [u8; 32] {
+        let mut seed = [0; 32];
+        self.rng.fill_bytes(&mut seed);
+        seed
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -283,23 +324,42 @@ impl PathSet {
         {
             return hint;
         }
-        let at = self.by_entropy.partition_point(|&(known, _)| known < value);
-        self.by_entropy
-            .get(at)
-            .filter(|(known, _)| *known == value)
-            .map(|&(_, index)| index)
+        self.with_entropy(value).first().copied()
     }
 
     /// The path with this EV on this port.
     pub(crate) fn find(&self, entry: EvEntry) -> Option<EvIndex> {
         let value = entry.ev.0 & self.ev_mask;
-        let from = self.by_entropy.partition_point(|&(known, _)| known < value);
-        let same = self.by_entropy[from..].iter().take_while(|&&(known, _)| known == value);
-        same.map(|&(_, index)| index).find(|&index| self.entry(index) == entry)
+        let same = self.with_entropy(value).iter().copied();
+        same.into_iter().find(|&index| self.entry(index) == entry)
+    }
+
+    /// Masked.
+    fn entropy(&self, index: EvIndex) -> u32 {
+        self.entry(index).ev.0 & self.ev_mask
+    }
+
+    /// All paths with this masked entropy, in the order of the universe.
+    fn with_entropy(&self, value: u32) -> &[EvIndex] {
+        let from = self.by_entropy.partition_point(|&index| self.entropy(index) < value);
+        let rest = self.by_entropy.get(from..).unwrap_or_default();
+        let count = rest.iter().take_while(|&&index| self.entropy(index) == value).count();
+        rest.get(..count).unwrap_or_default()
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<QpEvent> {
         self.events.pop()
+    }
+}
+
+impl Word {
+    fn new(path: &ProfileEv) -> Self {
+        Self {
+            name: path.entry,
+            encap: path.encap,
+            set: path.state,
+            born: Instant::ZERO,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::time::{Instant, MS};
 impl PathSet {
     /// The ports that are up here and at the peer. Returns those that went down here.
     pub(crate) fn set_ports(&mut self, local_up: PortSet, peer_up: PortSet, now: Instant) -> PortSet {
+        self.told_ports = (local_up, peer_up);
         let own: PortSet = (1..self.planes.len())
             .filter(|&port| !self.planes[port].members.is_empty())
             .filter_map(|port| PortNum::new(port as u8))
@@ -45,9 +46,10 @@ impl PathSet {
         }
     }
 
-    /// Was the port of this path down at some time since `sent`? Then a loss is not the path's fault (§5.6).
+    /// Was the port of this path down at some time since `sent`, or did the path have another EV then? Then a loss is not the path's fault (§5.6).
     pub(crate) fn was_down_since(&self, index: EvIndex, sent: Instant) -> bool {
-        self.down_until[usize::from(self.entry(index).port.get())] > sent
+        let path = &self.paths[usize::from(index)];
+        self.down_until[usize::from(path.entry.port.get())] > sent || self.born(index) > sent
     }
 
     /// A packet of the peer arrived on this port: so that path works, and the way back along it probably too.

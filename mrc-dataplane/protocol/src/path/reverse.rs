@@ -45,6 +45,18 @@ impl Reverse {
         self.inbound = false;
         self.probed = None;
     }
+
+    pub(super) fn forget(&mut self, index: EvIndex) {
+        for confirmed in &mut self.confirmed {
+            confirmed.take_if(|(other, _)| *other == index);
+        }
+    }
+
+    pub(super) fn grow(&mut self, planes: usize) {
+        let mut confirmed = core::mem::take(&mut self.confirmed).into_vec();
+        confirmed.resize(planes, None);
+        self.confirmed = confirmed.into_boxed_slice();
+    }
 }
 
 impl PathSet {

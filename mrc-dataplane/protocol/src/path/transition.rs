@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use mrc_wire::PortNum;
 use rand_chacha::ChaCha8Rng;
 
 use super::state::{EvState, Happening, Reason, Step};
@@ -19,12 +20,10 @@ impl PathSet {
         }
         let EvEntry { ev, port } = self.entry(index);
         let value = ev.0 & self.ev_mask;
-        let from = self.by_entropy.partition_point(|&(known, _)| known < value);
-        for at in from..self.by_entropy.len() {
-            let (known, copy) = self.by_entropy[at];
-            if known != value {
+        for at in 0..self.with_entropy(value).len() {
+            let Some(&copy) = self.with_entropy(value).get(at) else {
                 break;
-            }
+            };
             if self.entry(copy).port == port {
                 self.handle_one(copy, happening, reason, now, rtt_ns);
             }
@@ -119,9 +118,23 @@ impl PathSet {
             self.paths[usize::from(substitute)].slot = Some(slot);
             return;
         }
+        self.vacate(port, slot);
+    }
+
+    /// Out of the active set, and nothing into its place.
+    pub(super) fn retire(&mut self, index: EvIndex) {
+        let path = &mut self.paths[usize::from(index)];
+        let port = path.entry.port;
+        if let Some(slot) = path.slot.take() {
+            self.vacate(port, slot);
+        }
+    }
+
+    fn vacate(&mut self, port: PortNum, slot: u16) {
         if let Some(moved) = self.rotation.remove(slot) {
             self.paths[usize::from(moved)].slot = Some(slot);
         }
+        let plane = &mut self.planes[usize::from(port.get())];
         plane.active -= 1;
         if plane.active == 0 {
             self.active_ports.remove(port);
@@ -135,6 +148,7 @@ impl PathSet {
         path.enter(EvState::AssumedBad, reason, now);
         path.check.start(now);
         self.checks.add(index, path.check.due());
+        self.unreported.set(index);
         let EvEntry { ev, port } = path.entry;
         let plane = &mut self.planes[usize::from(port.get())];
         plane.withdrawn = plane.withdrawn.wrapping_add(1);
@@ -172,6 +186,7 @@ impl PathSet {
         if before != EvState::AssumedBad {
             return;
         }
+        self.unreported.set(index);
         let plane = &mut self.planes[usize::from(port.get())];
         plane.returned = plane.returned.wrapping_add(1);
         self.events.push(QpEvent::EvGood {

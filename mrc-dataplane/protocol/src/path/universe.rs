@@ -7,21 +7,21 @@ use mrc_wire::{Ev, EvLayout, PortSet};
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
-use super::below;
 use crate::attr::{EvEntry, PathConfig, Universe};
+use crate::profile::{EntryState, ProfileEv, auto_ports};
 use crate::work::CreateError;
 
 /// Source ports of AUTO: 0xC000-0xFFFF (W6).
-const FIRST_SOURCE_PORT: u32 = 0xc000;
 const SOURCE_PORTS: usize = 0x4000;
 /// Defaults of protocol.md §15.
 const EV_COUNT: usize = 128;
 const ACTIVE: usize = 64;
 
 /// All EVs.
-pub(super) fn entries(config: &PathConfig, rng: &mut ChaCha8Rng) -> Result<Vec<EvEntry>, CreateError> {
+pub(super) fn entries(config: &PathConfig, rng: &mut ChaCha8Rng) -> Result<Vec<ProfileEv>, CreateError> {
     let entries = match &config.universe {
-        Universe::Explicit(entries) => entries.clone(),
+        Universe::Profile(entries) => entries.clone(),
+        Universe::Explicit(entries) => named(entries.iter().copied()),
         Universe::Auto {
             ports,
             per_port,
@@ -42,35 +42,38 @@ pub(super) fn entries(config: &PathConfig, rng: &mut ChaCha8Rng) -> Result<Vec<E
     Ok(entries)
 }
 
+/// Of no profile: named by their places.
+fn named(entries: impl Iterator<Item = EvEntry>) -> Vec<ProfileEv> {
+    let path = |(entry, EvEntry { ev, port })| ProfileEv {
+        tag: ev,
+        port,
+        encap: None,
+        entry,
+        state: EntryState::Good,
+    };
+    (0..).zip(entries).map(path).collect()
+}
+
 /// Each source port once: the port is not in a SACK, so that a value on two ports would be ambiguous (§5.5 step 5).
-fn auto(ports: PortSet, per_port: usize, layout: EvLayout, flow_label: bool, rng: &mut ChaCha8Rng) -> Vec<EvEntry> {
-    let mut taken = vec![false; SOURCE_PORTS];
-    let mut entries = Vec::with_capacity(ports.len() * per_port);
-    for port in ports.iter() {
-        for _ in 0..per_port {
-            let mut offset = below(rng, SOURCE_PORTS);
-            while taken[offset] {
-                offset = (offset + 1) % SOURCE_PORTS;
-            }
-            taken[offset] = true;
-            let source_port = FIRST_SOURCE_PORT + offset as u32;
-            let label = if flow_label { rng.next_u32() & 0xffff } else { 0 };
-            let ev = match layout {
-                EvLayout::FlowHigh => label << 16 | source_port,
-                EvLayout::PortHigh => source_port << 16 | label,
-            };
-            entries.push(EvEntry { ev: Ev(ev), port });
-        }
-    }
-    entries
+fn auto(ports: PortSet, per_port: usize, layout: EvLayout, flow_label: bool, rng: &mut ChaCha8Rng) -> Vec<ProfileEv> {
+    let drawn = auto_ports((ports.len() * per_port) as u32, ports, rng);
+    named(drawn.into_iter().map(|(port, source_port)| {
+        let source_port = u32::from(source_port);
+        let label = if flow_label { rng.next_u32() & 0xffff } else { 0 };
+        let ev = match layout {
+            EvLayout::FlowHigh => label << 16 | source_port,
+            EvLayout::PortHigh => source_port << 16 | label,
+        };
+        EvEntry { ev: Ev(ev), port }
+    }))
 }
 
 /// EVs of each port in the active set: the same number everywhere, since planes must stay balanced (§7.4, §8.3), unless a
 /// port has fewer. The second value is the floor of the whole set.
-pub(super) fn shares(config: &PathConfig, counts: &[usize]) -> (Vec<usize>, usize) {
+pub(super) fn shares(active: Option<u16>, min_active: Option<u16>, counts: &[usize]) -> (Vec<usize>, usize) {
     let planes = counts.iter().filter(|&&count| count > 0).count().max(1);
     let universe: usize = counts.iter().sum();
-    let active = match config.active {
+    let active = match active {
         Some(active) => usize::from(active),
         None if universe < ACTIVE => universe - planes.min(universe),
         None => ACTIVE,
@@ -78,12 +81,12 @@ pub(super) fn shares(config: &PathConfig, counts: &[usize]) -> (Vec<usize>, usiz
     let share = (active / planes).max(1);
     let shares: Vec<usize> = counts.iter().map(|&count| share.min(count)).collect();
     let total: usize = shares.iter().sum();
-    let floor = config.min_active.map_or(total / 4, usize::from).clamp(1, total.max(1));
+    let floor = min_active.map_or(total / 4, usize::from).clamp(1, total.max(1));
     (shares, floor)
 }
 
 /// Numbers of EVs by port, indexed by port number, up to the highest port that has any.
-pub(super) fn counts(entries: &[EvEntry]) -> Vec<usize> {
+pub(super) fn counts(entries: &[ProfileEv]) -> Vec<usize> {
     let highest = entries.iter().map(|entry| entry.port.get()).max().unwrap_or(0);
     let mut counts = vec![0; usize::from(highest) + 1];
     for entry in entries {
@@ -107,11 +110,11 @@ mod tests {
         let config = PathConfig::auto(PortSet::first(4));
         let entries = entries(&config, &mut rng()).unwrap();
         assert_eq!(entries.len(), 128);
-        assert_eq!(entries.iter().map(|e| e.ev.0).collect::<BTreeSet<_>>().len(), 128);
-        assert!(entries.iter().all(|e| (0xc000..=0xffff).contains(&e.ev.0)));
+        assert_eq!(entries.iter().map(|e| e.tag.0).collect::<BTreeSet<_>>().len(), 128);
+        assert!(entries.iter().all(|e| (0xc000..=0xffff).contains(&e.tag.0)));
         assert_eq!(counts(&entries)[1..5], [32, 32, 32, 32]);
         assert_eq!(
-            shares(&config, &counts(&entries)),
+            shares(config.active, config.min_active, &counts(&entries)),
             (counts(&entries).iter().map(|c| c / 2).collect(), 16)
         );
     }
@@ -129,10 +132,10 @@ mod tests {
         assert!(
             entries
                 .iter()
-                .all(|e| e.ev.0 >= 0xc000_0000 && e.ev.0.trailing_zeros() >= 16)
+                .all(|e| e.tag.0 >= 0xc000_0000 && e.tag.0.trailing_zeros() >= 16)
         );
         assert_eq!(
-            shares(&config, &counts(&entries)).0[1..3],
+            shares(config.active, config.min_active, &counts(&entries)).0[1..3],
             [2, 2],
             "all but one per plane"
         );

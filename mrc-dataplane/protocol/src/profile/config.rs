@@ -186,7 +186,7 @@ pub(super) struct Room {
 
 /// Source ports of AUTO are drawn from 0xC000-0xFFFF (W6). An EV of AUTO is the source port itself.
 const AUTO_FORMAT: FormatField = FormatField::new(16);
-const AUTO_FIELD: ProfileField = ProfileField {
+pub(super) const AUTO_FIELD: ProfileField = ProfileField {
     width: 16,
     init_val: 0,
     min_val: 0xc000,

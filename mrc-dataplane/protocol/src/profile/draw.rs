@@ -7,6 +7,7 @@ use mrc_wire::{PortNum, PortSet};
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
+use super::config::AUTO_FIELD;
 use super::entries::PortEv;
 use super::field::ProfileField;
 use super::value::EvValue;
@@ -146,6 +147,12 @@ impl Space {
             .map(|(port, &value)| self.on(value, port))
             .collect()
     }
+}
+
+/// The EVs of AUTO: random source ports, each once.
+pub(crate) fn auto_ports(count: u32, ports: PortSet, rng: &mut ChaCha8Rng) -> Vec<(PortNum, u16)> {
+    let drawn = Space::new(&[AUTO_FIELD], &[]).entries(count, ports, rng);
+    drawn.iter().map(|ev| (ev.port, ev.value.bits(0, 16) as u16)).collect()
 }
 
 /// A random number below `n`, which is not 0.

@@ -205,26 +205,27 @@ impl EvProfile {
     /// The paths on these ports, copies (weights) and DENIED ones included (protocol.md §1, §7.1). Over IPv4 the layout
     /// is `FlowHigh`. Empty unless ONLINE.
     pub fn universe(&self, ports: PortSet, layout: EvLayout) -> Vec<ProfileEv> {
-        let Some(expansion) = self.expansion.as_ref().filter(|_| self.state == ProfileState::Online) else {
-            return Vec::new();
-        };
-        let path = |entry: u32| {
-            let ev = self.entries.ev(entry).filter(|ev| ports.contains(ev.port))?;
-            // ONLINE, every entry expands.
-            let output = expansion.output(&ev.value).ok()?;
-            let tag = output.tag(layout).or_else(|| self.srv6_tag(expansion, &ev));
-            Some(ProfileEv {
-                tag: tag?,
-                port: ev.port,
-                encap: match output {
-                    Output::Srv6(containers) => Some(containers),
-                    Output::Stev(_) | Output::Udp(_) => None,
-                },
-                entry,
-                state: self.entries.set_by_controller(entry),
-            })
-        };
-        (0..self.entries.len()).filter_map(path).collect()
+        let paths = (0..self.entries.len()).filter_map(|entry| self.path(entry, layout));
+        paths.filter(|path| ports.contains(path.port)).collect()
+    }
+
+    /// One of them, as it is now: for queue pairs that were told that it was touched ([`crate::Qp::handle_entry`]).
+    pub fn path(&self, entry: u32, layout: EvLayout) -> Option<ProfileEv> {
+        let expansion = self.expansion.as_ref().filter(|_| self.state == ProfileState::Online)?;
+        let ev = self.entries.ev(entry)?;
+        // ONLINE, every entry expands.
+        let output = expansion.output(&ev.value).ok()?;
+        let tag = output.tag(layout).or_else(|| self.srv6_tag(expansion, &ev));
+        Some(ProfileEv {
+            tag: tag?,
+            port: ev.port,
+            encap: match output {
+                Output::Srv6(containers) => Some(containers),
+                Output::Stev(_) | Output::Udp(_) => None,
+            },
+            entry,
+            state: self.entries.set_by_controller(entry),
+        })
     }
 
     /// Any injective tag would do: nobody but this side interprets it (wire-format.md §3, W5).

@@ -42,6 +42,8 @@ mod state;
 mod store;
 mod value;
 
+pub(crate) use self::draw::auto_ports;
+
 pub use self::config::{EvChange, EvMode, EvOp, EventMask, Replace, SetState};
 pub use self::entries::{EntryState, PortEv};
 pub use self::error::{ErrorClass, FieldError, ProfileError};

@@ -2,11 +2,13 @@
 
 use super::state::Trigger;
 use super::{Qp, QpState};
-use crate::attr::{InitAttr, ModifyAttr, RetryAttr, RtrAttr, RtsAttr};
+use crate::attr::{InitAttr, ModifyAttr, PathConfig, RetryAttr, RtrAttr, RtsAttr};
+use crate::path::PathSet;
+use crate::profile::{Containers, ProfileEv};
 use crate::requestor::{Connection, SendLimits};
 use crate::responder::ReceiveLimits;
 use crate::time::Instant;
-use crate::work::StateError;
+use crate::work::{Cx, StateError, UniverseError};
 
 impl Qp {
     /// RESET to INIT.
@@ -16,6 +18,52 @@ impl Qp {
         self.responder.set_remote_write(attr.remote_write);
         self.state = QpState::Init;
         Ok(())
+    }
+
+    /// Other paths than those of its creation: those of the EV profile that it is to use, before [`Qp::handle_init`]
+    /// (protocol.md §2.2). Only in RESET; the one call after creation that allocates. The caller binds the profile at INIT and
+    /// releases it when the queue pair goes to RESET or is destroyed ([`crate::profile::Profiles::bind`]).
+    pub fn handle_universe(&mut self, path: &PathConfig) -> Result<(), UniverseError> {
+        if self.state != QpState::Reset || self.lingering {
+            return Err(UniverseError::State(self.state));
+        }
+        self.paths = PathSet::new(path, self.paths.draw_seed())?;
+        self.fabric_trims = path.fabric_trims;
+        self.requestor.set_paths(self.paths.len());
+        Ok(())
+    }
+
+    /// The controller has changed an entry of the profile: its state, or the EV itself (protocol.md §8.2). False if this queue
+    /// pair does not have it.
+    pub fn handle_entry(&mut self, cx: &mut Cx<'_>, new: &ProfileEv) -> bool {
+        let now = self.clock(cx.now);
+        let Some(index) = self.paths.named(new.entry) else {
+            return false;
+        };
+        let entry = self.paths.entry(index);
+        let same = (entry.ev, entry.port, self.paths.encap(index)) == (new.tag, new.port, new.encap);
+        let (requestor, mut env) = self.sending(cx);
+        if same {
+            env.paths.set_state(index, new.state, now);
+        } else {
+            requestor.withdraw_lane(index, &mut env);
+            env.paths.replace(index, new, now);
+        }
+        if self.state == QpState::Rts && !self.lingering {
+            self.requestor.review_paths(&self.paths, now, &mut self.stats);
+        }
+        true
+    }
+
+    /// A path of its profile that failed or returned since the last call: the entry, and whether it is bad now. For
+    /// [`crate::profile::Profiles::handle_path`], which counts events and those that nobody took (P20); none is lost here.
+    pub fn poll_path_report(&mut self) -> Option<(u32, bool)> {
+        self.paths.poll_report()
+    }
+
+    /// Outer addresses of the packets on a path ([`crate::Transmit::path`]), with SRv6.
+    pub fn encap(&self, path: u16) -> Option<Containers> {
+        self.paths.encap(path)
     }
 
     /// INIT to RTR.

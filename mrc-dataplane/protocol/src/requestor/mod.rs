@@ -295,16 +295,32 @@ impl Requestor {
             if !ports.contains(env.paths.entry(index).port) {
                 continue;
             }
-            while let Some(psn) = self.table.lane_head(index, self.unack_psn) {
-                self.leave(psn, env);
-                self.table.detach(psn);
-                self.table.lose(psn);
-                self.table.record_mut(psn).timeouts = 0;
-                env.stats.packets_withdrawn += 1;
-            }
+            self.withdraw_lane(index, env);
         }
         // Nothing is to wait for what will not come.
         self.waits.caution = None;
+    }
+
+    /// The same for one path, whose EV is replaced: its records would speak of the new one.
+    pub(crate) fn withdraw_lane(&mut self, index: EvIndex, env: &mut Env<'_>) {
+        while let Some(psn) = self.table.lane_head(index, self.unack_psn) {
+            self.leave(psn, env);
+            self.table.detach(psn);
+            self.table.lose(psn);
+            self.table.record_mut(psn).timeouts = 0;
+            env.stats.packets_withdrawn += 1;
+        }
+        if let Some(lane) = self.lanes.get_mut(usize::from(index)) {
+            *lane = Lane::default();
+        }
+        self.marks.retain(|&other| other != index);
+    }
+
+    /// Another number of paths, before anything is sent.
+    pub(crate) fn set_paths(&mut self, paths: usize) {
+        self.table.set_paths(paths);
+        self.lanes = vec![Lane::default(); paths];
+        self.marks = VecDeque::with_capacity(paths);
     }
 
     /// A write that was polled did not go out after all.

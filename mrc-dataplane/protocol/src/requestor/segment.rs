@@ -145,6 +145,7 @@ impl Requestor {
                 imm: imm.map(ImmDt),
             },
             ev: entry.ev,
+            path: ev,
             port: entry.port,
             // protocol.md §12
             class: match (self.conn.trimmable, rtx) {
@@ -212,6 +213,7 @@ impl Requestor {
                 ftype: Tseth::FTYPE_PRESENT,
             }),
             ev: entry.ev,
+            path: ev,
             port: entry.port,
             // protocol.md §12
             class: if purpose == Purpose::BaseRtt {

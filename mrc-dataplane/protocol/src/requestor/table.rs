@@ -211,6 +211,11 @@ impl Table {
         }
     }
 
+    /// Another number of paths; nothing is in flight.
+    pub(super) fn set_paths(&mut self, paths: usize) {
+        self.lanes = vec![List::EMPTY; paths].into_boxed_slice();
+    }
+
     pub(super) fn clear(&mut self) {
         self.records.fill(Record::GONE);
         self.order = [List::EMPTY; BACKOFF_CLASSES];

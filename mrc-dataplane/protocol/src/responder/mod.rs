@@ -233,6 +233,7 @@ impl Responder {
             },
             headers,
             ev: entry.ev,
+            path: ev,
             port: entry.port,
             class: TrafficClass::Control,
             ect: false,

@@ -148,6 +148,7 @@ impl Forgery {
             },
             headers,
             ev: Ev(0x1000),
+            path: 0,
             port: port(1),
             class: mrc_wire::TrafficClass::NoTrim,
             ect: true,

@@ -2,6 +2,7 @@
 
 mod control;
 mod probes;
+mod profiles;
 mod rotation;
 mod table;
 mod verdicts;
