@@ -5,7 +5,7 @@ use alloc::vec;
 
 use mrc_wire::PortSet;
 
-use super::{EvIndex, PathSet};
+use super::{EvIndex, Path, PathSet};
 use crate::time::{Instant, MS, SEC, earlier};
 
 /// Pace at which probes may go out while no data does.
@@ -15,56 +15,59 @@ const PACKETS_PER_PROBE: u16 = 10;
 /// Probes that data may have paid for in advance.
 const PREPAID_PROBES: u16 = 8;
 
-/// One path's probing.
-#[derive(Clone, Debug, Default)]
+/// One path's probing, but for its time: there are many paths.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Check {
-    due: Instant,
-    /// Failures since the last success: how often the wait has doubled.
-    doublings: u8,
+    /// Bits 0-3: failures since the last success, that is how often the wait has doubled. Bit 7: in flight.
+    flags: u8,
     successes: u8,
-    in_flight: bool,
 }
 
 impl Check {
+    const IN_FLIGHT: u8 = 0x80;
+    const MAX_DOUBLINGS: u8 = 10;
+
+    pub(super) fn set_in_flight(&mut self) {
+        self.flags |= Self::IN_FLIGHT;
+    }
+}
+
+impl Path {
     /// First 1 ms after the verdict.
-    pub(super) fn start(&mut self, now: Instant) {
-        *self = Self {
-            due: now + MS,
-            ..Self::default()
-        };
+    pub(super) fn start_check(&mut self, now: Instant) {
+        self.check = Check::default();
+        self.check_at = now + MS;
     }
 
     /// Failed: twice as long, up to 1 s.
     pub(super) fn back_off(&mut self, now: Instant) {
-        let doublings = (self.doublings + 1).min(10);
-        *self = Self {
-            due: now + (MS << doublings).min(SEC),
-            doublings,
-            ..Self::default()
+        let doublings = ((self.check.flags & !Check::IN_FLIGHT) + 1).min(Check::MAX_DOUBLINGS);
+        self.check = Check {
+            flags: doublings,
+            successes: 0,
         };
+        self.check_at = now + (MS << doublings).min(SEC);
     }
 
     /// Succeeded: the next follows as soon as the pace permits. How many in a row.
     pub(super) fn succeed(&mut self, now: Instant) -> u8 {
-        *self = Self {
-            due: now,
-            successes: self.successes.saturating_add(1),
-            ..Self::default()
-        };
-        self.successes
+        let successes = self.check.successes.saturating_add(1);
+        self.check = Check { flags: 0, successes };
+        self.check_at = now;
+        successes
     }
 
-    pub(super) fn at_once(&mut self, now: Instant) {
-        *self = Self {
-            due: now,
-            in_flight: self.in_flight,
-            ..Self::default()
+    pub(super) fn check_at_once(&mut self, now: Instant) {
+        self.check = Check {
+            flags: self.check.flags & Check::IN_FLIGHT,
+            successes: 0,
         };
+        self.check_at = now;
     }
 
     /// When the next probe is due, unless one is in flight.
-    pub(super) fn due(&self) -> Option<Instant> {
-        (!self.in_flight).then_some(self.due)
+    pub(super) fn check_due(&self) -> Option<Instant> {
+        (self.check.flags & Check::IN_FLIGHT == 0).then_some(self.check_at)
     }
 }
 
@@ -185,9 +188,9 @@ impl PathSet {
                 let index = (word * 64) as EvIndex + rest.trailing_zeros() as EvIndex;
                 rest &= rest - 1;
                 let path = &self.paths[usize::from(index)];
-                match path.check.due() {
+                match path.check_due() {
                     // Port down: no probes (§8.2). Its return makes them due.
-                    _ if !self.usable.contains(path.entry.port) => {}
+                    _ if !self.usable.contains(path.port) => {}
                     Some(due) if due <= now => self.checks.ready.set(index),
                     due => self.checks.schedule(due),
                 }
@@ -218,7 +221,7 @@ impl PathSet {
             .iter()
             .find(|&index| ports.contains(self.entry(index).port))?;
         self.checks.ready.clear(index);
-        self.paths[usize::from(index)].check.in_flight = true;
+        self.paths[usize::from(index)].check.set_in_flight();
         if paid {
             self.checks.paid_packets -= PACKETS_PER_PROBE;
         }

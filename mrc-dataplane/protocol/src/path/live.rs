@@ -8,7 +8,6 @@ use mrc_wire::PortNum;
 
 use super::state::{EvState, Happening, Reason};
 use super::{EvIndex, PathSet, Plane, Word, universe};
-use crate::attr::EvEntry;
 use crate::profile::{Containers, EntryState, ProfileEv};
 use crate::time::Instant;
 
@@ -68,10 +67,7 @@ impl PathSet {
         self.reverse.forget(index);
         self.unreported.clear(index);
         let path = &mut self.paths[usize::from(index)];
-        path.entry = EvEntry {
-            ev: new.tag,
-            port: new.port,
-        };
+        (path.ev, path.port) = (new.tag, new.port);
         path.enter(EvState::Good, Reason::Controller, now);
         if let Some(word) = self.words.get_mut(usize::from(index)) {
             *word = Word {
@@ -103,8 +99,8 @@ impl PathSet {
             EntryState::Denied => path.enter(EvState::Denied, Reason::Controller, now),
             EntryState::AssumedBad => {
                 path.enter(EvState::AssumedBad, Reason::Controller, now);
-                path.check.start(now);
-                self.checks.add(index, path.check.due());
+                path.start_check(now);
+                self.checks.add(index, path.check_due());
                 // What its probes find is news.
                 self.unreported.set(index);
             }
@@ -114,7 +110,7 @@ impl PathSet {
     /// What the entropy of a SACK names.
     pub(super) fn index_entropy(&mut self) {
         let (paths, mask) = (&self.paths, self.ev_mask);
-        let entropy = |index: EvIndex| paths[usize::from(index)].entry.ev.0 & mask;
+        let entropy = |index: EvIndex| paths[usize::from(index)].ev.0 & mask;
         self.by_entropy.sort_unstable_by_key(|&index| (entropy(index), index));
         let mut neighbours = self.by_entropy.windows(2);
         self.weighted = neighbours.any(|pair| entropy(pair[0]) == entropy(pair[1]));

@@ -64,7 +64,8 @@ pub struct PathCounts {
 
 #[derive(Clone, Debug)]
 struct Path {
-    entry: EvEntry,
+    ev: Ev,
+    port: PortNum,
     state: EvState,
     reason: Reason,
     since: Instant,
@@ -78,6 +79,8 @@ struct Path {
     /// When a loss last spoke against it.
     blamed_at: Instant,
     check: check::Check,
+    /// When its next probe is due.
+    check_at: Instant,
 }
 
 /// The controller's word on a path of a profile.
@@ -224,7 +227,7 @@ impl PathSet {
     /// As at the start, but for the ports, which are the world's and not the queue pair's.
     pub(crate) fn reset(&mut self) {
         for path in &mut self.paths {
-            *path = Path::new(path.entry);
+            *path = Path::new(path.entry());
         }
         self.rotation.clear();
         for plane in &mut self.planes {
@@ -274,17 +277,17 @@ impl PathSet {
     }
 
     pub(crate) fn entry(&self, index: EvIndex) -> EvEntry {
-        self.paths[usize::from(index)].entry
+        self.paths[usize::from(index)].entry()
     }
 
     pub(crate) fn views(&self) -> impl Iterator<Item = EvView> + '_ {
         self.paths.iter().map(|path| EvView {
-            entry: path.entry,
+            entry: path.entry(),
             state: path.state,
             reason: path.reason,
             since: path.since,
             active: path.slot.is_some(),
-            eligible: self.usable.contains(path.entry.port),
+            eligible: self.usable.contains(path.port),
         })
     }
 
@@ -364,9 +367,15 @@ impl Word {
 }
 
 impl Path {
+    fn entry(&self) -> EvEntry {
+        let (ev, port) = (self.ev, self.port);
+        EvEntry { ev, port }
+    }
+
     fn new(entry: EvEntry) -> Self {
         Self {
-            entry,
+            ev: entry.ev,
+            port: entry.port,
             state: EvState::Good,
             reason: Reason::Initial,
             since: Instant::ZERO,
@@ -375,6 +384,7 @@ impl Path {
             outcomes: 0,
             blamed_at: Instant::ZERO,
             check: check::Check::default(),
+            check_at: Instant::ZERO,
         }
     }
 

@@ -49,7 +49,7 @@ impl PathSet {
     /// Was the port of this path down at some time since `sent`, or did the path have another EV then? Then a loss is not the path's fault (§5.6).
     pub(crate) fn was_down_since(&self, index: EvIndex, sent: Instant) -> bool {
         let path = &self.paths[usize::from(index)];
-        self.down_until[usize::from(path.entry.port.get())] > sent || self.born(index) > sent
+        self.down_until[usize::from(path.port.get())] > sent || self.born(index) > sent
     }
 
     /// A packet of the peer arrived on this port: so that path works, and the way back along it probably too.

@@ -111,7 +111,7 @@ impl PathSet {
             let (index, passes_complete) = self.rotation.step();
             stale |= passes_complete;
             let path = &self.paths[usize::from(index)];
-            let (port, state, floor) = (path.entry.port, path.state, path.floor);
+            let (port, state, floor) = (path.port, path.state, path.floor);
             let step = state.on(Happening::Turn);
             if !ports.contains(port) {
                 // Rule 1: pass over, change nothing.
@@ -160,7 +160,7 @@ impl PathSet {
             .bad()
             .filter(|&index| {
                 let path = &self.paths[usize::from(index)];
-                path.state == EvState::AssumedBad && ports.contains(path.entry.port)
+                path.state == EvState::AssumedBad && ports.contains(path.port)
             })
             .min_by_key(|&index| self.paths[usize::from(index)].blamed_at)?;
         // The next call takes another one.

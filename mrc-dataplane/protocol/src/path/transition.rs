@@ -54,12 +54,12 @@ impl PathSet {
             Step::CountToGood => self.count_success(index, EvState::Good, now),
             Step::CountToSkip => self.count_success(index, EvState::Skip, now),
             Step::BackOff => {
-                path.check.back_off(now);
-                self.checks.schedule(path.check.due());
+                path.back_off(now);
+                self.checks.schedule(path.check_due());
             }
             Step::Probe => {
-                path.check.at_once(now);
-                self.checks.schedule(path.check.due());
+                path.check_at_once(now);
+                self.checks.schedule(path.check_due());
             }
             Step::Deny => {
                 self.withdraw(index);
@@ -88,7 +88,7 @@ impl PathSet {
     /// To ASSUMED_BAD, unless too few would be left: (1), P23. Better a bad path now and then than none.
     fn condemn(&mut self, index: EvIndex, reason: Reason, now: Instant, rtt_ns: u64) {
         let path = &self.paths[usize::from(index)];
-        let backup = &self.planes[usize::from(path.entry.port.get())].backup;
+        let backup = &self.planes[usize::from(path.port.get())].backup;
         if path.slot.is_some() && self.rotation.len() <= self.min_active && backup.is_empty() {
             let path = &mut self.paths[usize::from(index)];
             path.enter(EvState::Skip, reason, now);
@@ -106,7 +106,7 @@ impl PathSet {
         let path = &mut self.paths[usize::from(index)];
         path.floor = Instant::ZERO;
         path.outcomes = 0;
-        let port = path.entry.port;
+        let port = path.port;
         let slot = path.slot.take();
         let plane = &mut self.planes[usize::from(port.get())];
         let Some(slot) = slot else {
@@ -124,7 +124,7 @@ impl PathSet {
     /// Out of the active set, and nothing into its place.
     pub(super) fn retire(&mut self, index: EvIndex) {
         let path = &mut self.paths[usize::from(index)];
-        let port = path.entry.port;
+        let port = path.port;
         if let Some(slot) = path.slot.take() {
             self.vacate(port, slot);
         }
@@ -146,10 +146,10 @@ impl PathSet {
         let path = &mut self.paths[usize::from(index)];
         path.blamed_at = now;
         path.enter(EvState::AssumedBad, reason, now);
-        path.check.start(now);
-        self.checks.add(index, path.check.due());
+        path.start_check(now);
+        self.checks.add(index, path.check_due());
         self.unreported.set(index);
-        let EvEntry { ev, port } = path.entry;
+        let (ev, port) = (path.ev, path.port);
         let plane = &mut self.planes[usize::from(port.get())];
         plane.withdrawn = plane.withdrawn.wrapping_add(1);
         self.events.push(QpEvent::EvBad {
@@ -162,8 +162,8 @@ impl PathSet {
 
     fn count_success(&mut self, index: EvIndex, state: EvState, now: Instant) {
         let path = &mut self.paths[usize::from(index)];
-        if path.check.succeed(now) < self.revive_after {
-            self.checks.schedule(path.check.due());
+        if path.succeed(now) < self.revive_after {
+            self.checks.schedule(path.check_due());
             return;
         }
         self.restore(index, state, Reason::Probed, now);
@@ -176,7 +176,7 @@ impl PathSet {
         path.outcomes = 0;
         path.floor = Instant::ZERO;
         path.enter(state, reason, now);
-        let EvEntry { ev, port } = path.entry;
+        let (ev, port) = (path.ev, path.port);
         if before == EvState::Skip {
             // It has kept its place.
             return;
@@ -198,7 +198,7 @@ impl PathSet {
 
     /// Into the active set if the plane is below its share, else to its backup (§8.3 Recovery).
     pub(super) fn join(&mut self, index: EvIndex) {
-        let port = self.paths[usize::from(index)].entry.port;
+        let port = self.paths[usize::from(index)].port;
         let plane = &mut self.planes[usize::from(port.get())];
         if plane.active >= plane.share {
             plane.backup.push(index);
