@@ -39,6 +39,12 @@ impl Bucket {
         self.level = self.full.min(self.level + gained);
     }
 
+    /// Puts tokens in (P29).
+    pub(super) fn earn(&mut self, now: Instant, tokens: u128) {
+        self.advance(now);
+        self.level = self.full.min(self.level + tokens * TOKEN);
+    }
+
     /// Takes a token, if there is one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         self.advance(now);

@@ -104,8 +104,8 @@ pub struct Responder {
     duplicate_answered: Option<Instant>,
     /// A duplicate whose answer has to wait, whether a Transport ACK belongs to it, and until when.
     deferred: Option<(Trigger, bool, Instant)>,
-    /// The latest NACKs. The shipped responder remembers sixteen (protocol.md §6.8).
-    nacked: VecDeque<(Psn, Instant)>,
+    /// The latest NACK of each group of PSNs with the same last five bits (protocol.md §6.8).
+    nacked: BTreeMap<u32, (Psn, Instant)>,
     nacks: Bucket,
     probes: Bucket,
     duplicates: Bucket,
@@ -119,6 +119,11 @@ impl Responder {
     /// In RTR (protocol.md §2.2).
     pub fn new(attributes: Attributes, compare: Compare) -> Self {
         let bucket = Bucket::new(attributes.answers_per_s, attributes.answers_burst);
+        // A requestor may have a whole window cut before anything of it arrives (P29).
+        let nacks = Bucket::new(
+            attributes.answers_per_s,
+            attributes.answers_burst.max(attributes.window),
+        );
         Self {
             announced: attributes.window,
             attributes,
@@ -139,8 +144,8 @@ impl Responder {
             held_since: None,
             duplicate_answered: None,
             deferred: None,
-            nacked: VecDeque::new(),
-            nacks: bucket,
+            nacked: BTreeMap::new(),
+            nacks,
             probes: bucket,
             duplicates: bucket,
             pressure: Pressure::default(),
@@ -325,14 +330,12 @@ impl Responder {
     /// protocol.md §6.8
     fn nack(&mut self, now: Instant, packet: &Packet<'_>, reason: NackReason) -> Took {
         let psn = packet.bth.psn;
-        let early = (self.nacked.iter()).any(|(nacked, at)| *nacked == psn && now.since(*at) < ANSWER_NS);
+        let latest = self.nacked.get(&(psn.get() % 32));
+        let early = latest.is_some_and(|(nacked, at)| *nacked == psn && now.since(*at) < ANSWER_NS);
         if early || !self.nacks.take(now) {
             return dropped(DropReason::RateLimited);
         }
-        self.nacked.push_back((psn, now));
-        if self.nacked.len() > 16 {
-            self.nacked.pop_front();
-        }
+        self.nacked.insert(psn.get() % 32, (psn, now));
         self.owed.nack(Trigger::of(packet, None, now), reason);
         accepted()
     }
@@ -388,6 +391,10 @@ impl Responder {
                 self.owed.ack(Duty::Must);
             }
         }
+        // P29
+        self.nacks.earn(now, 16);
+        self.probes.earn(now, 1);
+        self.duplicates.earn(now, 1);
         self.count(packet);
         let trigger = Trigger::of(packet, None, now);
         self.last = Some(trigger);
