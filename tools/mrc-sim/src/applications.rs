@@ -178,6 +178,7 @@ impl World {
             place.work.sends.push_back((number, request.slot));
             flow.requestor.posted += 1;
             flow.progress.begun_ns.get_or_insert(self.now_ns);
+            self.measure.begun_ns.get_or_insert(self.now_ns);
             *causes += 1;
             let gap_ns = plan.flows[side].gap_ns;
             place.next_post_ns = place.next_post_ns.max(self.now_ns) + self.rng.below(2 * gap_ns + 1);

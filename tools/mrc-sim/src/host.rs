@@ -334,6 +334,7 @@ pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side
         path,
         tuning: Tuning {
             sack_gen_threshold_bytes: plan.sack_gen_threshold,
+            reo_min_ns: plan.reo_min_ns,
             ..Tuning::default()
         },
     }

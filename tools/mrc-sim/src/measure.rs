@@ -21,8 +21,12 @@ pub struct Measure {
     pub first_end: Option<Snapshot>,
     /// Payload that arrived by plane, again and again if it did.
     pub plane_bytes: [u64; 9],
-    /// Flows that were closed, and their bytes.
+    /// Bytes of flows that were closed.
     pub closed_bytes: u64,
+    /// When the first message of all was posted.
+    pub begun_ns: Option<u64>,
+    /// When the last data was placed.
+    pub placed_ns: u64,
 }
 
 /// A bad path.

@@ -161,6 +161,7 @@ impl World {
                 let new_bytes = flow.responder.placed_bytes - before_bytes;
                 if new_bytes > 0 {
                     flow.progress.placed_ns = self.now_ns;
+                    self.measure.placed_ns = self.now_ns;
                     self.measure.plane_bytes[port.index()] += new_bytes;
                 }
                 self.judge_placed(index, connection, side, packet)?;

@@ -100,3 +100,85 @@ fn a_file_of_something_else_is_refused_in_one_line() {
         "milk, bread\n"
     );
 }
+
+fn mrc_sim(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+        .args(arguments)
+        .output()
+        .expect("the simulator runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn mistakes_are_told_in_one_line_that_says_what_would_be_right() {
+    for (arguments, expected) in [
+        (
+            &["run", "bulk", "--set", "fabric.planes=9"][..],
+            "mrc-sim: bulk: fabric.planes = 9: give a whole number from 1 to 8\n",
+        ),
+        (
+            &["run", "bulk", "--set", "fabric.plane=2"],
+            "mrc-sim: bulk: fabric.plane is not a key: use one of ",
+        ),
+        (
+            &["run", "bluk"],
+            "mrc-sim: there is no scenario \"bluk\": choose one of ",
+        ),
+        (&["run", "none.toml"], "mrc-sim: none.toml cannot be read: "),
+        (
+            &["run", "bulk", "--case", "1T"],
+            "mrc-sim: bulk: there is no case \"1T\": choose one of 100M, 10G, 400G\n",
+        ),
+        (
+            &["run", "bulk", "--set", "seed"],
+            "mrc-sim: --set seed: there is no \"=\": write KEY=VALUE\n",
+        ),
+    ] {
+        let (code, stdout, stderr) = mrc_sim(arguments);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(stderr.starts_with(expected), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn what_is_listed_can_be_shown_and_is_what_runs() {
+    let (code, list, _) = mrc_sim(&["list"]);
+    assert_eq!(code, Some(0));
+    let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.contains(&"bulk") && names.contains(&"exchange"), "{list}");
+    let (code, shown, _) = mrc_sim(&["list", "--show", "bulk"]);
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("[workload]\nkind = \"bulk\""), "{shown}");
+}
+
+#[test]
+fn a_run_reports_as_json_and_writes_its_series() {
+    let directory = std::env::temp_dir().join(format!("mrc-sim-series-{}", std::process::id()));
+    let place = directory.to_str().expect("a path in UTF-8");
+    let arguments = [
+        "run",
+        "dead_path",
+        "--case",
+        "10G",
+        "--set",
+        "workload.bytes=16777216",
+        "--json",
+    ];
+    let (code, stdout, stderr) = mrc_sim(&[&arguments[..], &["--series", place, "--plot", place]].concat());
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(report["passed"], true);
+    assert!(report["cases"][0]["run"]["metrics"]["bad_paths_used"].as_f64() > Some(0.0));
+    for table in ["planes", "window", "rtt", "paths", "queues"] {
+        let stem = directory.join(format!("dead_path-10G-{table}"));
+        let csv = std::fs::read_to_string(stem.with_extension("csv")).expect("a table");
+        let columns = csv.lines().next().expect("a header").split(',').count();
+        assert!(csv.lines().count() > 5 && columns > 1, "{csv}");
+        assert!(csv.lines().all(|line| line.split(',').count() == columns), "{csv}");
+        let svg = std::fs::read_to_string(stem.with_extension("svg")).expect("a picture");
+        assert!(svg.contains("time (us)"), "{table} has no axis of time");
+    }
+    std::fs::remove_dir_all(&directory).expect("it was made here");
+}

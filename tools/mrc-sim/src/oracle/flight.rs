@@ -11,7 +11,7 @@ use crate::oracle::Oracle::{Inflight, Retransmission};
 use mrc_wire::{NackReason, Neth, Tick};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rule A waits at least so long (protocol.md §5.6, `reo_min`).
+/// Rule A waits at least so long, unless it is set otherwise (protocol.md §5.6, `reo_min`).
 const REO_MIN_NS: u64 = 50_000;
 /// A refusal for want of resources is answered by a pause of at least so long (protocol.md §5.6, P7).
 const NACK_DELAY_NS: u64 = 20_000;
@@ -39,6 +39,8 @@ pub struct Flight {
     t0_ns: Option<u64>,
     /// Timeouts of one packet before they double.
     linear_cnt: u32,
+    /// Least tolerance of reordering.
+    reo_min_ns: u64,
 }
 
 /// The last copy of a packet.
@@ -67,7 +69,7 @@ struct Deliveries {
 pub struct Tolerance {
     /// The host's clock.
     pub now_ns: u64,
-    /// Least reordering that rules B and C tolerate.
+    /// Reordering that rules B and C tolerate, unless the least of all is more.
     pub reo_ns: u64,
 }
 
@@ -76,7 +78,7 @@ impl Tolerance {
     pub fn new(now_ns: u64, base_rtt_ns: u64, target_qdelay_ns: u64) -> Tolerance {
         Tolerance {
             now_ns,
-            reo_ns: (base_rtt_ns + 2 * target_qdelay_ns).max(REO_MIN_NS),
+            reo_ns: base_rtt_ns + 2 * target_qdelay_ns,
         }
     }
 }
@@ -108,8 +110,15 @@ impl Flight {
         Flight {
             t0_ns,
             linear_cnt: linear_cnt.into(),
+            reo_min_ns: REO_MIN_NS,
             ..Flight::default()
         }
+    }
+
+    /// The requestor was told another least tolerance of reordering.
+    #[must_use]
+    pub fn with_reo_min(self, reo_min_ns: u64) -> Flight {
+        Flight { reo_min_ns, ..self }
     }
 
     /// Another local ACK timeout from now on. Packets on their way may have expired under the old one.
@@ -254,7 +263,8 @@ impl Flight {
 
     /// A reason other than rule E.
     fn has_other_reason(&self, packet: &Outstanding, tolerance: Tolerance) -> bool {
-        let Tolerance { now_ns, reo_ns } = tolerance;
+        let now_ns = tolerance.now_ns;
+        let reo_ns = tolerance.reo_ns.max(self.reo_min_ns);
         let sent_ns = packet.sent_ns;
         let overtaken = |newest_ns: Option<u64>| newest_ns.is_some_and(|newest_ns| newest_ns > sent_ns + reo_ns);
         packet.withdrawn
@@ -264,7 +274,7 @@ impl Flight {
             || self
                 .delivered
                 .get(&packet.path)
-                .is_some_and(|deliveries| deliveries.condemn(sent_ns, now_ns))
+                .is_some_and(|deliveries| deliveries.condemn(sent_ns, now_ns, self.reo_min_ns))
     }
 }
 
@@ -281,9 +291,9 @@ impl Deliveries {
     }
 
     /// Rule A for a packet of this path sent at `sent_ns`.
-    fn condemn(&self, sent_ns: u64, now_ns: u64) -> bool {
+    fn condemn(&self, sent_ns: u64, now_ns: u64, reo_min_ns: u64) -> bool {
         let first = self.known.iter().find(|(delivered_ns, _)| *delivered_ns > sent_ns);
-        sent_ns < self.forgotten_ns || first.is_some_and(|(_, heard_ns)| now_ns >= heard_ns + REO_MIN_NS)
+        sent_ns < self.forgotten_ns || first.is_some_and(|(_, heard_ns)| now_ns >= heard_ns + reo_min_ns)
     }
 }
 

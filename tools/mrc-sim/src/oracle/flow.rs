@@ -152,7 +152,7 @@ impl Flow {
             first_psn: Psn::new(plan.psn[side]),
             source: random_bytes(mix(seed, plan.psn[side].into()), source_len),
             requestor: RequestorModel::new(plan, side, count),
-            flight: Flight::new(plan.timeout_ns(), plan.linear_cnt),
+            flight: Flight::new(plan.timeout_ns(), plan.linear_cnt).with_reo_min(plan.reo_min_ns),
             responder: ResponderModel::new(plan, 1 - side, count),
             released: messages.len() - plan.flows[side].held.min(messages.len()),
             closed: false,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Metrics by name, with their units.
-pub const METRICS: [(&str, &str); 18] = [
+pub const METRICS: [(&str, &str); 20] = [
     (
         "goodput_gbps",
         "payload of all flows per time, from the first post to the last byte placed, Gb/s",
@@ -32,6 +32,7 @@ pub const METRICS: [(&str, &str); 18] = [
         "payload of the fullest plane less that of the emptiest, as share of their mean",
     ),
     ("retransmitted_share", "repetitions among all writes sent"),
+    ("retransmitted_share_warm", "the same after the warm-up"),
     (
         "spurious_share",
         "repetitions that were not needed among all writes sent",
@@ -53,6 +54,7 @@ pub const METRICS: [(&str, &str); 18] = [
     ),
     ("trimmed", "frames that switches have cut"),
     ("dropped", "frames that switches have dropped"),
+    ("exchanged", "pairs of hosts that have exchanged their messages"),
     ("packets", "packets of all kinds"),
 ];
 
@@ -142,11 +144,8 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
             .flat_map(|(connection, flows)| flows.iter().map(move |flow| (connection, flow)))
             .filter(|(_, flow)| flow.progress.begun_ns.is_some())
     };
-    let begun_ns = flows()
-        .filter_map(|(_, flow)| flow.progress.begun_ns)
-        .min()
-        .unwrap_or(0);
-    let placed_ns = flows().map(|(_, flow)| flow.progress.placed_ns).max().unwrap_or(0);
+    let begun_ns = world.measure.begun_ns.unwrap_or(0);
+    let placed_ns = world.measure.placed_ns;
     let closed = world.measure.closed_bytes;
     let live: u64 = flows()
         .filter(|(_, flow)| !flow.closed)
@@ -193,9 +192,13 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
     if let Some(warm) = &world.measure.warm {
         let (spurious, sent) = (sums.spurious - warm.sums.spurious, sums.sent - warm.sums.sent);
         metrics.insert("spurious_share_warm", share(spurious, sent));
+        metrics.insert("retransmitted_share_warm", share(sums.resent - warm.sums.resent, sent));
     }
     metrics.insert("timeouts", sums.timeouts as f64);
     metrics.insert("packets", world.sent as f64);
+    if let Some(pairs) = world.workload.as_ref().and_then(|workload| workload.exchanged()) {
+        metrics.insert("exchanged", pairs as f64);
+    }
     measure_paths(world, plan, &mut metrics);
     if let Some(clos) = world.fabric.clos() {
         let (trimmed, dropped) = clos.all_counters().fold((0, 0), |(trimmed, dropped), (_, port)| {

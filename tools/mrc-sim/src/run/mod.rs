@@ -114,6 +114,31 @@ impl FileReport {
     }
 }
 
+/// Plans all cases of a file without running them: whether it says something that makes sense. Returns their number.
+pub fn check_file(name: &str, text: &str) -> Result<usize, FileError> {
+    let table = file::parse(name, text)?;
+    let root = Section::root(name, &table);
+    let cases = root.sections("case")?;
+    let mut tables = vec![table.clone()];
+    for case in &cases {
+        let mut changed = table.clone();
+        for (key, value) in case.section("set")?.entries() {
+            set(&mut changed, key, value.clone())?;
+        }
+        tables.push(changed);
+    }
+    for table in &tables {
+        let root = Section::root(name, table);
+        Criterion::all(&root)?;
+        let plan = plan_of(&root, &Options::default())?;
+        World::new(plan.scenario, Trace::off(), None).map_err(|violation| FileError {
+            file: name.to_owned(),
+            what: violation.detail,
+        })?;
+    }
+    Ok(cases.len())
+}
+
 /// Runs all cases of a file, or the one that was asked for.
 pub fn run_file(name: &str, text: &str, options: &Options) -> Result<FileReport, FileError> {
     let table = file::parse(name, text)?;

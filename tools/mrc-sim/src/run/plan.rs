@@ -1,7 +1,7 @@
 //! From a scenario file to a planned run.
 
 use crate::fabric::FabricPlan;
-use crate::fabric::clos::plan::{ClosPlan, LinkPlan, Outage, Routing};
+use crate::fabric::clos::plan::{ClosPlan, LinkPlan, Outage, QueuePlan, Routing};
 use crate::fabric::clos::topology::{Place, Shape, Switch};
 use crate::fabric::delay::DelayPlan;
 use crate::fabric::fault::{Fault, Kind, Scope};
@@ -312,6 +312,10 @@ fn network(
     if section.word("routing", &["ecmp", "structured"])? == "structured" {
         clos.routing = Routing::Structured { low_bit: 0, bits: 8 };
     }
+    // What a plane holds in flight is what thresholds of queues are shares of, unless switches have more.
+    let bdp_kib = u64::from(clos.bdp_bytes()).div_ceil(1024);
+    let queue_kib = section.number("queue_kib", 17..=1 << 20, bdp_kib.max(17))?;
+    clos.queues = QueuePlan::of_bdp((queue_kib * 1024) as u32);
     let trims = section.flag("trim", true)?;
     if !trims {
         clos.queues = clos.queues.without_trimming();
@@ -347,10 +351,13 @@ fn host(section: &Section<'_>, rate_mbps: u64) -> Result<HostPlan, FileError> {
     })
 }
 
-/// `mpr`, if it is not given: four times what a host has in flight on idle paths.
+/// `mpr`, if it is not given: what a host sends in four idle round trips and twice the time after which rule A calls a packet
+/// lost, so that a lost packet does not stop the others.
 fn common(qp: &Section<'_>, pmtu: Pmtu, trims: bool, capacity_bps: f64, base_rtt_ns: u64) -> Result<Common, FileError> {
-    let in_flight = capacity_bps * base_rtt_ns as f64 / 8e9 / pmtu.bytes() as f64;
-    let enough = ((4.0 * in_flight / 128.0).ceil() as u64).clamp(1, 127);
+    let reo_min_ns = qp.number("reo_min_us", 0..=1_000_000, 50)? * 1000;
+    let recovery_ns = 4 * base_rtt_ns + 2 * reo_min_ns;
+    let packets = capacity_bps * recovery_ns as f64 / 8e9 / pmtu.bytes() as f64;
+    let enough = ((packets / 128.0).ceil() as u64).clamp(1, 127);
     let mpr = qp.number("mpr", 1..=127, enough)? as u8;
     let evs = qp.number("evs_per_plane", 1..=512, 32)?;
     let active = qp.number("active_per_plane", 1..=evs, evs.div_ceil(2))?;
@@ -368,6 +375,7 @@ fn common(qp: &Section<'_>, pmtu: Pmtu, trims: bool, capacity_bps: f64, base_rtt
         ev_min_active: floor as u16,
         trim_nack: [trims; 2],
         fabric_trims: trims,
+        reo_min_ns,
         sack_gen_threshold: qp.number("sack_bytes", 0..=65_536, 16_384)? as u32,
         sq_depth: qp.number("sq_depth", 1..=32_768, 128)? as u32,
         ..ConnectionPlan::new([0, 1], [0, 0], pmtu)

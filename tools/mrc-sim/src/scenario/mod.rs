@@ -179,6 +179,8 @@ pub struct ConnectionPlan {
     pub trim_nack: [bool; 2],
     /// Bytes between SACKs.
     pub sack_gen_threshold: u32,
+    /// Least tolerance of reordering.
+    pub reo_min_ns: u64,
     /// Send queue depth.
     pub sq_depth: u32,
     /// Paths are drawn by the protocol (AUTO), or listed.
@@ -312,6 +314,7 @@ impl ConnectionPlan {
             ev_min_active: 4,
             trim_nack: [true, true],
             sack_gen_threshold: 16_384,
+            reo_min_ns: 50_000,
             sq_depth: 128,
             auto_evs: false,
             fabric_trims: true,

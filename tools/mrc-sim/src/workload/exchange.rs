@@ -42,7 +42,7 @@ pub struct Exchange {
     calls: Vec<Option<Call>>,
     begun: u64,
     /// Pairs that are done.
-    pub exchanged: u64,
+    exchanged: u64,
 }
 
 impl fmt::Debug for Exchange {
@@ -135,6 +135,10 @@ impl Workload for Exchange {
 
     fn is_done(&self) -> bool {
         self.exchanged == self.pairs()
+    }
+
+    fn exchanged(&self) -> Option<u64> {
+        Some(self.exchanged)
     }
 
     fn judge(&self) -> Checked {

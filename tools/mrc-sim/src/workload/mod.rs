@@ -61,6 +61,11 @@ pub trait Workload: Debug + Send {
     /// Whether more is to come although nothing is on its way.
     fn is_done(&self) -> bool;
 
+    /// Pairs of hosts that have exchanged their messages, if that is what they do.
+    fn exchanged(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether the result is right.
     fn judge(&self) -> Checked;
 }
