@@ -175,6 +175,30 @@ fn one_dead_path_ends_what_goes_over_it_and_nothing_else() {
 }
 
 #[test]
+fn stripes_use_all_planes_and_a_dead_plane_holds_up_every_transfer() {
+    for kind in Kind::ALL {
+        let mut workload = Workload::permutation(16, 8, (16 << 20) + 5).striped(4);
+        let report = run(kind, &plan(4), &workload, &[]);
+        assert!(
+            report.is_complete() && report.delivered_bytes == workload.bytes(),
+            "{kind}"
+        );
+        let one = run(kind, &plan(4), &Workload::pair(0, 8, (16 << 20) + 5).striped(4), &[]);
+        let share = one.goodput_bps() / (4.0 * FULL_RATE_BPS);
+        assert!((0.9..1.0).contains(&share), "{kind}: {share} of four paths");
+
+        let mut dead = plan(4);
+        dead.outages = vec![Outage::dead(Place::Plane(2), 0, None)];
+        workload.deadline_ns = 20_000_000;
+        let report = run(kind, &dead, &workload, &[]);
+        assert_eq!(report.completions_ns, vec![None; 16], "{kind}");
+        assert!(report.delivered_bytes > workload.bytes() * 7 / 10);
+    }
+    let report = run(Kind::GoBackN, &plan(4), &Workload::pair(0, 8, 2).striped(4), &[]);
+    assert_eq!((report.packets, report.delivered_bytes), (2, 2));
+}
+
+#[test]
 fn an_incast_overflows_the_last_hop_and_ends_all_the_same() {
     for kind in Kind::ALL {
         let report = run(kind, &plan(1), &Workload::incast(7, 0, 1 << 20), &[]);

@@ -26,6 +26,7 @@
 //! # Ok::<(), mrc_sim::baseline::BaselineError>(())
 //! ```
 
+mod connection;
 mod go_back_n;
 mod nic;
 mod report;
@@ -87,6 +88,9 @@ pub enum BaselineError {
         /// Hosts of the fabric.
         hosts: usize,
     },
+    /// Nothing to send over.
+    #[error("the workload has 0 connections from a host to another: use 1, or as many as there are planes")]
+    Stripes,
     /// Packets that no fabric carries.
     #[error("the path MTU is {pmtu} bytes: use 256 to 4096, and at most {most} on this fabric")]
     Pmtu {

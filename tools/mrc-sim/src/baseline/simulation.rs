@@ -1,11 +1,9 @@
 //! The loop: connections, ports and the fabric between them.
 
-use crate::baseline::go_back_n::{GoBackNReceiver, GoBackNSender};
+use crate::baseline::connection::{Connection, connections, frame, parts};
 use crate::baseline::nic::Nic;
 use crate::baseline::report::BaselineReport;
 use crate::baseline::segment::{ACK, Answer, BITMAP, DATA_HEADERS, RETH, Segment};
-use crate::baseline::selective::{SelectiveReceiver, SelectiveSender};
-use crate::baseline::transport::{Receiver, Sender};
 use crate::baseline::workload::{Transfer, Workload};
 use crate::baseline::{BaselineError, Kind};
 use crate::coverage::Coverage;
@@ -16,7 +14,6 @@ use crate::fabric::fault::Fault;
 use crate::fabric::frame::{Body, Frame};
 use crate::queue::EventQueue;
 use crate::rng::mix;
-use std::collections::BTreeMap;
 
 /// The timeout in base RTTs: longer than any queue of the fabric takes to drain. It doubles up to this many times in a row.
 const TIMEOUT_RTTS: u64 = 20;
@@ -34,6 +31,8 @@ pub(super) struct Simulation {
     timeout_ns: u64,
     deadline_ns: u64,
     now_ns: u64,
+    /// For each transfer, the parts that are not complete, and the transfers of which there are any.
+    parts: Vec<usize>,
     incomplete: usize,
     coverage: Coverage,
     report: BaselineReport,
@@ -55,36 +54,6 @@ enum Event {
     Timeout {
         connection: u32,
     },
-}
-
-struct Connection {
-    src: usize,
-    dst: usize,
-    plane: u8,
-    ev: u32,
-    salt: u64,
-    sender: Box<dyn Sender>,
-    receiver: Box<dyn Receiver>,
-    messages: Vec<Message>,
-    posted: usize,
-    completed: usize,
-    /// In its port's list.
-    listed: bool,
-    /// Last news from the receiver, or the first packet after a pause.
-    heard_ns: u64,
-    backoff: u32,
-    timed: bool,
-    /// One word per packet, and how often it was written.
-    memory: Vec<(u64, u32)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Message {
-    transfer: usize,
-    start_ns: u64,
-    bytes: u64,
-    first: u64,
-    end: u64,
 }
 
 impl Simulation {
@@ -111,6 +80,7 @@ impl Simulation {
             timeout_ns: TIMEOUT_RTTS * plan.base_rtt_ns(),
             deadline_ns: workload.deadline_ns,
             now_ns: 0,
+            parts: parts(workload),
             incomplete: workload.transfers.len(),
             coverage: Coverage::default(),
             report: BaselineReport {
@@ -305,9 +275,13 @@ impl Simulation {
         while let Some(message) = connection.messages.get(connection.completed)
             && message.end <= acked
         {
-            self.report.completions_ns[message.transfer] = Some(self.now_ns - message.start_ns);
             connection.completed += 1;
-            self.incomplete -= 1;
+            let left = &mut self.parts[message.transfer];
+            *left -= 1;
+            if *left == 0 {
+                self.report.completions_ns[message.transfer] = Some(self.now_ns - message.start_ns);
+                self.incomplete -= 1;
+            }
         }
         self.list(index);
     }
@@ -370,39 +344,6 @@ impl EventQueue<Event> {
     }
 }
 
-impl Connection {
-    fn message_of(&self, psn: u64) -> Message {
-        let at = self.messages.partition_point(|message| message.end <= psn);
-        self.messages[at]
-    }
-}
-
-impl Message {
-    fn payload(&self, psn: u64, pmtu: u32) -> u32 {
-        let before = (psn - self.first) * u64::from(pmtu);
-        self.bytes.saturating_sub(before).min(pmtu.into()) as u32
-    }
-}
-
-fn frame(connection: &Connection, [src, dst]: [usize; 2], size: u32, segment: Segment) -> Box<Frame> {
-    Box::new(Frame {
-        src,
-        dst,
-        trim: None,
-        size,
-        ev: connection.ev,
-        plane: connection.plane,
-        data: true,
-        control: false,
-        trimmable: false,
-        ect: false,
-        ce: false,
-        body: Body::Baseline(segment),
-        flips: Vec::new(),
-        id: 0,
-    })
-}
-
 fn check(plan: &ClosPlan, workload: &Workload) -> Result<(), BaselineError> {
     let hosts = plan.shape.hosts();
     for (index, Transfer { src, dst, .. }) in workload.transfers.iter().enumerate() {
@@ -411,60 +352,13 @@ fn check(plan: &ClosPlan, workload: &Workload) -> Result<(), BaselineError> {
             return Err(BaselineError::Host { index, src, dst, hosts });
         }
     }
+    if workload.stripes == 0 {
+        return Err(BaselineError::Stripes);
+    }
     let most = plan.mtu_bytes.saturating_sub(DATA_HEADERS + RETH).min(4096);
     if !(256..=most).contains(&workload.pmtu) {
         let pmtu = workload.pmtu;
         return Err(BaselineError::Pmtu { pmtu, most });
     }
     Ok(())
-}
-
-fn connections(kind: Kind, workload: &Workload, planes: u8, window: u64, seed: u64) -> Vec<Connection> {
-    let mut by_ends: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
-    for (index, transfer) in workload.transfers.iter().enumerate() {
-        by_ends.entry((transfer.src, transfer.dst)).or_default().push(index);
-    }
-    let connection = |(index, ((src, dst), mut transfers)): (usize, ((usize, usize), Vec<usize>))| {
-        transfers.sort_by_key(|at| workload.transfers[*at].start_ns);
-        let mut end = 0;
-        let message = |transfer: usize| {
-            let Transfer { bytes, start_ns, .. } = workload.transfers[transfer];
-            let first = end;
-            end += bytes.div_ceil(workload.pmtu.into()).max(1);
-            Message {
-                transfer,
-                start_ns,
-                bytes,
-                first,
-                end,
-            }
-        };
-        let messages: Vec<Message> = transfers.into_iter().map(message).collect();
-        let (sender, receiver): (Box<dyn Sender>, Box<dyn Receiver>) = match kind {
-            Kind::GoBackN => (Box::new(GoBackNSender::new(window)), Box::<GoBackNReceiver>::default()),
-            Kind::SelectiveRepeat => (
-                Box::new(SelectiveSender::new(window)),
-                Box::<SelectiveReceiver>::default(),
-            ),
-        };
-        let salt = mix(seed, index as u64);
-        Connection {
-            src,
-            dst,
-            plane: (index % usize::from(planes)) as u8 + 1,
-            ev: 0xC000 | salt as u32 & 0x3fff,
-            salt,
-            sender,
-            receiver,
-            messages,
-            posted: 0,
-            completed: 0,
-            listed: false,
-            heard_ns: 0,
-            backoff: 0,
-            timed: false,
-            memory: vec![(0, 0); end as usize],
-        }
-    };
-    by_ends.into_iter().enumerate().map(connection).collect()
 }

@@ -1,10 +1,13 @@
 //! What the baselines transfer.
 
-/// Transfers. Those from one host to the same other one share a connection, in the order of their start.
+/// Transfers. Those from one host to the same other one share connections, in the order of their start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Workload {
     /// The transfers.
     pub transfers: Vec<Transfer>,
+    /// Connections from a host to another. Each takes its part of every transfer, and the planes take the connections in turn:
+    /// an application that knows its ports has as many connections as these.
+    pub stripes: usize,
     /// Payload of a full packet.
     pub pmtu: u32,
     /// When the run ends, complete or not.
@@ -25,10 +28,11 @@ pub struct Transfer {
 }
 
 impl Workload {
-    /// These transfers, in packets of 4096 bytes, within ten seconds.
+    /// These transfers, each over one connection in packets of 4096 bytes, within ten seconds.
     pub fn new(transfers: Vec<Transfer>) -> Workload {
         Workload {
             transfers,
+            stripes: 1,
             pmtu: 4096,
             deadline_ns: 10_000_000_000,
         }
@@ -66,8 +70,24 @@ impl Workload {
         Workload::new((1..=senders).map(transfer).collect())
     }
 
+    /// The same over so many connections from a host to another.
+    #[must_use]
+    pub fn striped(self, stripes: usize) -> Workload {
+        Workload { stripes, ..self }
+    }
+
     /// Bytes of all transfers.
     pub fn bytes(&self) -> u64 {
         self.transfers.iter().map(|transfer| transfer.bytes).sum()
+    }
+}
+
+impl Transfer {
+    /// What one of `stripes` connections carries of it; `None`: nothing.
+    pub(super) fn part(&self, stripe: usize, stripes: usize) -> Option<u64> {
+        let (stripe, stripes) = (stripe as u64, stripes as u64);
+        let bytes = self.bytes / stripes + u64::from(stripe < self.bytes % stripes);
+        // An empty message is a packet all the same.
+        (bytes > 0 || stripe == 0).then_some(bytes)
     }
 }
