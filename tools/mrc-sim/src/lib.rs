@@ -12,6 +12,7 @@
 mod applications;
 pub mod baseline;
 pub mod codec;
+pub mod compare;
 pub mod coverage;
 mod deeds;
 pub mod fabric;

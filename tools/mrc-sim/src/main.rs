@@ -1,6 +1,7 @@
 //! Command line of the simulator.
 
 use clap::{Parser, Subcommand};
+use mrc_sim::compare::CompareError;
 use mrc_sim::harness::{Harness, Report, replay_command, run_scenario};
 use mrc_sim::progress::{Progress as Kept, ProgressError};
 use mrc_sim::run::Options;
@@ -56,6 +57,21 @@ enum Command {
         #[arg(long, value_name = "US")]
         sample_us: Option<f64>,
     },
+    /// Run MRC and two single-path models over the same fabric, load and faults, and compare
+    ///
+    /// The models are go-back-N and selective repeat with fixed windows, one connection for each plane; they are no products.
+    #[command(after_help = COMPARE_EXAMPLES)]
+    Compare {
+        /// Seed of all runs [default: 1]
+        #[arg(long)]
+        seed: Option<u64>,
+        /// Replace a value of the scenarios, such as `fabric.host_mbps=100000`; may be given again
+        #[arg(long, value_name = "KEY=VALUE")]
+        set: Vec<String>,
+        /// Print the comparison as JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// List the scenarios that come along
     List {
         /// List what criteria may speak of instead
@@ -105,6 +121,19 @@ const RUN_EXAMPLES: &str = "Examples:
   mrc-sim run incast --plot /tmp/incast --series /tmp/incast
   mrc-sim list --show bulk > mine.toml && mrc-sim run mine.toml --json";
 
+const COMPARE_EXAMPLES: &str = "Examples:
+  mrc-sim compare
+  mrc-sim compare --seed 7 --set fabric.host_mbps=100000 --set hosts.packet_ns=20 --json";
+
+/// Keys and values of `--set`.
+fn pairs(set: Vec<String>) -> Result<Vec<(String, String)>, String> {
+    let pairs = set.into_iter().map(|pair| match pair.split_once('=') {
+        Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        None => Err(format!("--set {pair}: there is no \"=\": write KEY=VALUE")),
+    });
+    pairs.collect()
+}
+
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Run {
@@ -117,11 +146,7 @@ fn main() -> ExitCode {
             plot,
             sample_us,
         } => {
-            let pairs = set.into_iter().map(|pair| match pair.split_once('=') {
-                Some((key, value)) => Ok((key.trim().to_owned(), value.trim().to_owned())),
-                None => Err(format!("--set {pair}: there is no \"=\": write KEY=VALUE")),
-            });
-            let set = match pairs.collect::<Result<Vec<_>, _>>() {
+            let set = match pairs(set) {
                 Ok(set) => set,
                 Err(error) => return files::fail(&error),
             };
@@ -134,6 +159,10 @@ fn main() -> ExitCode {
             };
             files::run(&scenario, &options, json, series.as_deref(), plot.as_deref())
         }
+        Command::Compare { seed, set, json } => match pairs(set) {
+            Ok(set) => compare(seed, set, json),
+            Err(error) => files::fail(&error),
+        },
         Command::List { metrics, show } => files::list(metrics, show.as_deref()),
         Command::Harness {
             seeds,
@@ -154,6 +183,24 @@ fn main() -> ExitCode {
         ),
         Command::Replay { seed, trace } => replay(seed, trace),
     }
+}
+
+fn compare(seed: Option<u64>, set: Vec<(String, String)>, json: bool) -> ExitCode {
+    let options = Options {
+        seed,
+        set,
+        ..Options::default()
+    };
+    match mrc_sim::compare::compare(&options) {
+        Ok(comparison) if json => say(&format!("{:#}", comparison.json())),
+        Ok(comparison) => say(comparison.table().trim_end_matches('\n')),
+        Err(error @ CompareError::Violation { .. }) => {
+            eprintln!("mrc-sim: {error}");
+            return ExitCode::FAILURE;
+        }
+        Err(error) => return files::fail(&error.to_string()),
+    }
+    ExitCode::SUCCESS
 }
 
 fn harness(harness: &Harness, json: bool, resume: Option<&Path>) -> ExitCode {

@@ -40,6 +40,7 @@ pub use report::BaselineReport;
 
 use crate::baseline::simulation::Simulation;
 use crate::baseline::workload::Workload;
+use crate::fabric::clos::Path;
 use crate::fabric::clos::plan::{ClosPlan, PlanError};
 use crate::fabric::fault::Fault;
 use std::fmt;
@@ -110,4 +111,10 @@ pub fn run(
     seed: u64,
 ) -> Result<BaselineReport, BaselineError> {
     Ok(Simulation::new(kind, plan, workload, faults, seed)?.run())
+}
+
+/// The links that the first connection of a workload takes while nothing reroutes it: to let them fail. `None` if there is no
+/// connection.
+pub fn first_path(plan: &ClosPlan, workload: &Workload, seed: u64) -> Result<Option<Path>, BaselineError> {
+    Ok(Simulation::new(Kind::GoBackN, plan, workload, &[], seed)?.first_path())
 }

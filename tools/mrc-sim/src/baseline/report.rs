@@ -15,6 +15,8 @@ pub struct BaselineReport {
     pub delivered_bytes: u64,
     /// First post to last completion, or to the deadline.
     pub span_ns: u64,
+    /// First post to the last data that was placed.
+    pub placed_ns: u64,
     /// Data packets sent, repetitions among them.
     pub packets: u64,
     /// Repetitions.
@@ -62,6 +64,7 @@ impl BaselineReport {
                 "max": self.completion_ns(100),
             },
             "span_ns": self.span_ns,
+            "placed_ns": self.placed_ns,
             "packets": self.packets,
             "repeated": self.repeated,
             "timeouts": self.timeouts,

@@ -9,7 +9,7 @@ use crate::baseline::{BaselineError, Kind};
 use crate::coverage::Coverage;
 use crate::fabric::Next;
 use crate::fabric::clos::plan::ClosPlan;
-use crate::fabric::clos::{Clos, Step};
+use crate::fabric::clos::{Clos, Path, Step};
 use crate::fabric::fault::Fault;
 use crate::fabric::frame::{Body, Frame};
 use crate::queue::EventQueue;
@@ -88,6 +88,7 @@ impl Simulation {
                 completions_ns: vec![None; workload.transfers.len()],
                 delivered_bytes: 0,
                 span_ns: 0,
+                placed_ns: 0,
                 packets: 0,
                 repeated: 0,
                 timeouts: 0,
@@ -136,6 +137,11 @@ impl Simulation {
             }
         }
         self.finish()
+    }
+
+    pub(super) fn first_path(&self) -> Option<Path> {
+        let first = self.connections.first()?;
+        self.clos.path_of(first.src, first.dst, first.plane, first.ev)
     }
 
     fn post(&mut self, index: u32) {
@@ -242,9 +248,12 @@ impl Simulation {
     fn receive(&mut self, index: u32, psn: u64, order: u64, word: u64) {
         let connection = &mut self.connections[index as usize];
         let memory = &mut connection.memory;
+        let placed_ns = &mut self.report.placed_ns;
+        let now_ns = self.now_ns;
         let answer = connection.receiver.receive(psn, order, &mut |psn| {
             let place = &mut memory[psn as usize];
             *place = (word, place.1 + 1);
+            *placed_ns = now_ns;
         });
         let Some(answer) = answer else { return };
         let connection = &self.connections[index as usize];
@@ -317,6 +326,7 @@ impl Simulation {
             self.now_ns
         };
         report.span_ns = end_ns.saturating_sub(first_ns);
+        report.placed_ns = report.placed_ns.saturating_sub(first_ns);
         report.frames = self.clos.totals();
         for connection in &self.connections {
             let expected = connection.receiver.expected();

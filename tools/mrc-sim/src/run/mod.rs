@@ -12,9 +12,10 @@ pub use criteria::{METRICS, Verdict};
 pub use library::{names, text_of, title_of};
 pub use output::{write_plots, write_series};
 
-use crate::fabric::clos::plan::Sampling;
+use crate::fabric::clos::plan::{ClosPlan, Sampling};
 use crate::fabric::clos::sampler::Series;
 use crate::fabric::clos::topology::Link;
+use crate::fabric::fault::Fault;
 use crate::fabric::{Fabric, FabricPlan};
 use crate::measure::{Watched, peak_memory_bytes};
 use crate::oracle::Violation;
@@ -228,6 +229,48 @@ fn reference(name: &str, table: &Table, options: &Options) -> Result<BTreeMap<&'
     run.map(|run| run.metrics).map_err(|violation| FileError {
         file: format!("{name}, the run for reference"),
         what: violation.to_string(),
+    })
+}
+
+/// What another transport needs to run the same.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// The fabric, with its outages.
+    pub(crate) clos: ClosPlan,
+    /// Faults of frames.
+    pub(crate) faults: Vec<Fault>,
+    /// What every connection sends, per direction: source, destination, bytes.
+    pub(crate) flows: Vec<(usize, usize, u64)>,
+    /// Payload of a full packet.
+    pub(crate) pmtu: u32,
+    /// Of the run.
+    pub(crate) seed: u64,
+}
+
+/// The network and the load of a file without cases, on a fabric with switches.
+pub(crate) fn load_of(name: &str, text: &str, options: &Options) -> Result<Load, FileError> {
+    let mut table = file::parse(name, text)?;
+    for (key, value) in &options.set {
+        set_text(&mut table, key, value)?;
+    }
+    let root = Section::root(name, &table);
+    Criterion::all(&root)?;
+    let scenario = plan_of(&root, options)?.scenario;
+    let FabricPlan::Clos(clos) = scenario.fabric else {
+        return Err(root.error("fabric.kind", "must be \"clos\": only switches have queues"));
+    };
+    let flows = (scenario.connections.iter())
+        .flat_map(|plan| [0, 1].map(|side| (plan.hosts[side], plan.hosts[1 - side], plan.flows[side].bytes())))
+        .filter(|(_, _, bytes)| *bytes > 0);
+    Ok(Load {
+        clos,
+        faults: scenario.faults,
+        flows: flows.collect(),
+        pmtu: scenario
+            .connections
+            .first()
+            .map_or(4096, |plan| plan.pmtu.bytes() as u32),
+        seed: scenario.seed,
     })
 }
 

@@ -345,6 +345,11 @@ impl ConnectionPlan {
 }
 
 impl FlowPlan {
+    /// Bytes of all messages.
+    pub fn bytes(&self) -> u64 {
+        self.messages.iter().map(|message| u64::from(message.len)).sum()
+    }
+
     /// Messages with an immediate.
     pub fn immediates(&self) -> u32 {
         self.messages.iter().filter(|message| message.imm.is_some()).count() as u32
