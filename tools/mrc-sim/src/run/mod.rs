@@ -81,6 +81,8 @@ pub struct Run {
     pub metrics: BTreeMap<&'static str, f64>,
     /// Facts of the plan: idle round trip, capacity, window.
     pub facts: Facts,
+    /// What happened when, in microseconds, for pictures.
+    pub marks: Vec<(f64, String)>,
     /// Samples of hosts.
     pub samples: Vec<Sample>,
     /// Samples of links.
@@ -331,6 +333,7 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
         outcome: world.outcome(),
         metrics,
         facts,
+        marks: plan.marks(),
         samples,
         links,
         wall_s: begun.elapsed().as_secs_f64(),

@@ -71,6 +71,9 @@ pub fn write_plots(directory: &Path, scenario: &str, title: &str, case: &CaseRep
                 .zip(values.iter().copied());
             plot = plot.curve(Curve::new(name, points.collect()));
         }
+        for (at_us, text) in &run.marks {
+            plot = plot.mark(at_us / scale, text);
+        }
         let svg = match plot.svg() {
             Ok(svg) => svg,
             // A run that ended before the first sample.

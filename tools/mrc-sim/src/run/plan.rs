@@ -405,4 +405,33 @@ impl Plan {
             .flat_map(|plane| (0..per_plane).map(move |index| (explicit_ev(format, plane, index), plane)))
             .collect()
     }
+
+    /// What happens when by plan, in microseconds, if it happens in the middle of things.
+    pub(super) fn marks(&self) -> Vec<(f64, String)> {
+        let mut marks = Vec::new();
+        let mut mark = |at_ns: u64, text: String| {
+            if at_ns > 0 && at_ns < u64::MAX {
+                marks.push((at_ns as f64 / 1000.0, text));
+            }
+        };
+        for outage in &self.outages {
+            let name = match outage.place {
+                Place::Switch(switch) => switch.to_string(),
+                place => format!("{place:?}"),
+            };
+            mark(outage.from_ns, format!("{name} dies"));
+            mark(outage.until_ns, format!("{name} is back"));
+        }
+        for (at_ns, happening) in &self.scenario.happenings {
+            if let Happening::Link { host, plane, up, .. } = happening {
+                let what = if *up { "up" } else { "down" };
+                mark(*at_ns, format!("host {host} port {plane} {what}"));
+            }
+        }
+        for fault in self.scenario.faults.iter().take(4) {
+            mark(fault.from_ns, format!("{:?} begins", fault.kind));
+            mark(fault.until_ns, format!("{:?} ends", fault.kind));
+        }
+        marks
+    }
 }
