@@ -296,7 +296,7 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
         planes: plan.scenario.planes,
         base_rtt_ns: plan.base_rtt_ns,
         capacity_bps: plan.capacity_bps,
-        window: plan.window_packets(),
+        window: plan.window_packets,
     };
     if let (Some(every_ns), FabricPlan::Clos(clos)) = (sample_ns, &mut plan.scenario.fabric) {
         let queues = clos.shape.links().filter(|link| !matches!(link, Link::HostUp { .. }));

@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub capacity_bps: f64,
     /// When measurements begin.
     pub warm_ns: u64,
+    /// Window of every queue pair in packets.
+    pub window_packets: u32,
 }
 
 /// What all connections have in common.
@@ -102,6 +104,7 @@ impl Plan {
             base_rtt_ns,
             capacity_bps,
             warm_ns,
+            window_packets: u32::from(common.template.mpr[0]) * 128,
         };
         for section in root.sections("fault")? {
             plan.add_fault(&section, &common.template)?;
@@ -387,16 +390,6 @@ fn common(qp: &Section<'_>, pmtu: Pmtu, trims: bool, capacity_bps: f64, base_rtt
 }
 
 impl Plan {
-    /// Largest window of the connections that are planned from the beginning, or else of any, in packets.
-    pub(super) fn window_packets(&self) -> u32 {
-        self.scenario
-            .connections
-            .iter()
-            .map(|plan| u32::from(plan.mpr[1]) * 128)
-            .max()
-            .unwrap_or(0)
-    }
-
     /// All paths of a queue pair: EV and plane.
     pub(super) fn universe(&self) -> Vec<(u32, u8)> {
         let per_plane = self.scenario.connections.first().map_or(0, |plan| plan.evs_per_plane);

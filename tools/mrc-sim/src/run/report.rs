@@ -87,7 +87,7 @@ impl Run {
         let virtual_s = self.outcome.ended_ns as f64 / 1e9;
         let _ = write!(
             text,
-            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's: {:.6} s a second",
+            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's ({:.2e} s a second)",
             self.outcome.packets,
             virtual_s * 1000.0,
             self.wall_s,
