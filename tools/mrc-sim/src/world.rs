@@ -369,6 +369,13 @@ impl World {
         if self.hosts[host].gone {
             return Ok(());
         }
+        let stalled_until_ns = self.hosts[host].stalled_until_ns;
+        if stalled_until_ns > self.now_ns {
+            // Its application cannot have posted receives either: that comes first, when the host goes on.
+            let event = Event::Ready { connection, side };
+            self.events.post(stalled_until_ns + 1, event);
+            return Ok(());
+        }
         let now = Instant(self.hosts[host].mood.clock_ns(self.now_ns));
         if let Some(slot) = self.hosts[host]
             .qps

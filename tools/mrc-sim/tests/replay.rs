@@ -33,3 +33,10 @@ fn threads_change_nothing_but_the_order_of_seeds() {
         (60, three.packets, three.coverage)
     );
 }
+
+#[test]
+fn a_host_that_stands_still_is_not_ready_before_its_receives_are_posted() {
+    // It is restarted while it stands still, and what waits for it then needs receives.
+    let outcome = mrc_sim::run_seed(51_357);
+    assert!(outcome.is_ok(), "{outcome:?}");
+}
