@@ -1,6 +1,8 @@
 //! One queue pair: the two roles, the paths, and the state that says which of them is at work.
 
+mod absence;
 mod attributes;
+mod ends;
 mod state;
 
 use alloc::collections::VecDeque;
@@ -9,19 +11,17 @@ use mrc_wire::{Headers, Packet, PortNum, PortSet, Psn, Qpn};
 
 use crate::attr::{EvEntry, QpCreate, Tuning};
 use crate::path::{EvState, EvView, Happening, PathCounts, PathSet};
-use crate::qpcc::Qpcc;
 use crate::requestor::{Connection, Env, Failure, Requestor};
 use crate::responder::{self, Outcome, Responder};
 use crate::stall::Stalls;
 use crate::stats::QpStats;
-use crate::time::{Instant, Stall, earlier};
+use crate::time::{Instant, earlier};
 use crate::work::{
     Completion, CreateError, Cx, Disposition, DropReason, NoMemory, PostError, QpEvent, SendRequest, Shortage, Status,
     Transmit,
 };
 
 pub use self::state::QpState;
-use self::state::Trigger;
 
 /// A queue pair: requestor, responder and path set, with all their memory.
 ///
@@ -229,7 +229,7 @@ impl Qp {
     /// A packet for this queue pair arrived on `port`, from one of the peer's addresses to one of the own (the caller
     /// has checked both, protocol.md §3).
     pub fn handle_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, port: PortNum) -> Disposition {
-        self.clock(cx.now);
+        self.notice_absence(cx);
         let permits = self.state.permits();
         let request = matches!(packet.headers, Headers::Write { .. } | Headers::Probe(_));
         // protocol.md §2.2
@@ -367,28 +367,17 @@ impl Qp {
 
     /// Does what is due. Afterwards [`Qp::next_timeout`] is later than `cx.now`.
     pub fn handle_timeout(&mut self, cx: &mut Cx<'_>) {
-        let due = self.next_timeout();
-        let now = self.clock(cx.now);
+        self.notice_absence(cx);
+        let now = self.now;
         if self.state.permits().requests {
             self.responder.handle_timeout(now);
         }
         if self.state != QpState::Rts || self.lingering {
             return;
         }
-        // protocol.md §5.6: a timer that is served so late shows that this engine was away.
-        if let Some(from) = due {
-            self.note_stall(Stall { from, to: now }, cx.cc);
-        }
         let (requestor, mut env) = self.sending(cx);
         if let Some(failure) = requestor.handle_timeout(&mut env) {
             self.fail(failure, Some(QpEvent::Fatal), cx);
-        }
-    }
-
-    /// Remembers an absence that was long enough to matter.
-    fn note_stall(&mut self, stall: Stall, cc: &Qpcc) {
-        if stall.to.since(stall.from) > self.requestor.stall_ns(cc) {
-            self.stalls.note(stall);
         }
     }
 
@@ -431,63 +420,6 @@ impl Qp {
             let failure = self.requestor.local_fault(slot, status);
             self.fail(failure, Some(QpEvent::Fatal), cx);
         }
-    }
-
-    // ---- ends
-
-    /// protocol.md §5.9.
-    fn fail(&mut self, failure: Failure, event: Option<QpEvent>, cx: &mut Cx<'_>) {
-        if self.state == QpState::Err {
-            return;
-        }
-        self.state = QpState::Err;
-        self.responder.fail();
-        let (requestor, mut env) = self.sending(cx);
-        requestor.fail(failure, &mut env);
-        if let Some(event) = event.filter(|_| self.events.len() < EVENTS) {
-            self.events.push_back(event);
-        }
-    }
-
-    /// The application moves the queue pair to ERR: what is posted is flushed. No event: it knows.
-    pub fn handle_error(&mut self, cx: &mut Cx<'_>) {
-        self.clock(cx.now);
-        self.fail(Failure::FLUSH, None, cx);
-    }
-
-    /// To RESET: everything is discarded without completions. Also to be called before a queue pair is dropped, so that
-    /// `cx.cc` forgets its packets in flight.
-    pub fn handle_reset(&mut self, cx: &mut Cx<'_>) {
-        self.clock(cx.now);
-        self.requestor.reset(
-            &self.tuning,
-            &mut Env {
-                now: self.now,
-                cc: cx.cc,
-                paths: &mut self.paths,
-                stalls: &self.stalls,
-                stats: &mut self.stats,
-            },
-        );
-        self.responder.reset(&self.tuning);
-        self.paths.reset();
-        self.events.clear();
-        self.conn = Connection::NONE;
-        self.stalls = Stalls::default();
-        self.lingering = false;
-        self.state = Trigger::Clear.target();
-    }
-
-    /// The application has destroyed the queue pair: its requests are dropped without completions and nothing new is
-    /// sent or placed, but what was received is still acknowledged, so that the peer can finish. The caller keeps it for
-    /// a while, then calls [`Qp::handle_reset`].
-    pub fn handle_linger(&mut self, cx: &mut Cx<'_>) {
-        self.clock(cx.now);
-        let (requestor, mut env) = self.sending(cx);
-        requestor.discard(&mut env);
-        self.responder.linger();
-        self.events.clear();
-        self.lingering = true;
     }
 
     // ---- parts

@@ -92,7 +92,9 @@ impl Requestor {
         let sent = probe
             .map(|probe| probe.sent)
             .or(last_copy.map(|(_, record)| record.sent));
-        let rtt_ns = sent.and_then(|sent| round_trip(sent, echo.tx_timestamp, env.now));
+        let rtt_ns = sent
+            .filter(|&sent| !self.slept_through(sent, env))
+            .and_then(|sent| round_trip(sent, echo.tx_timestamp, env.now));
         let bytes = if probe.is_some() {
             Some(Probe::NOMINAL_BYTES)
         } else {
@@ -120,6 +122,14 @@ impl Requestor {
         self.waits.detection = true;
         self.review(env);
         Ok(())
+    }
+
+    /// Was the own engine away for most of the time since then, and for longer than a timeout may stretch (four T0)? What
+    /// that took is no round trip (§10.5), and timers must not follow it. Shorter absences are part of round trips: on a busy
+    /// host they come again.
+    fn slept_through(&self, sent: Instant, env: &Env<'_>) -> bool {
+        let away_ns = env.stalls.since(sent);
+        away_ns >= 8 * self.guard_ns() && 2 * away_ns >= env.now.since(sent)
     }
 
     /// Step 1, §14: nothing that was never sent.

@@ -165,16 +165,17 @@ fn deadline_stretches_with_long_round_trips_but_not_beyond_four_t0() {
         a.post(write(1, 1, 0));
         let sent = a.poll_all();
         let back = b.receive_all(&sent);
-        // No timer is served meanwhile: the engine was away.
-        a.now = a.now + rtt_ns;
+        // Nothing can be sent meanwhile: there is one copy, and it takes so long.
+        a.advance(rtt_ns);
         a.hear(&back);
         a.completions();
         a.post(write(2, 1, 0));
         let from = a.now;
         a.poll_all();
+        let before = a.qp.stats().timeouts;
         let until = loop {
             a.wait_for_timeout();
-            if a.qp.stats().timeouts > 0 {
+            if a.qp.stats().timeouts > before {
                 break a.now.since(from);
             }
         };
@@ -246,4 +247,46 @@ fn cautious_try_that_a_probe_ends_is_followed_by_another() {
     a.hear(&back);
     assert!(a.qp.stats().losses_unseen >= 16);
     assert!(!writes(&a.poll_all()).is_empty());
+}
+
+/// §10.5: a clock that leaps while packets are in flight has measured no round trip.
+#[test]
+fn leap_of_the_clock_is_no_round_trip() {
+    for timer_first in [false, true] {
+        let (mut a, mut b) = Setup::default().pair();
+        a.post(write(1, 4096 * 4, 0));
+        let sent = a.poll_all();
+        b.now = b.now + 10_000;
+        let back = b.receive_all(&sent);
+        let leap = 3_000_000_000;
+        a.now = a.now + leap;
+        if timer_first {
+            a.cx(crate::Qp::handle_timeout);
+        }
+        a.hear(&back);
+        assert_eq!(a.qp.unack_psn(), psn(13), "what was said counts");
+        assert_eq!(a.qp.rtt_ns(), (0, 0), "timer first: {timer_first}");
+        // The next round trip is one.
+        a.post(write(2, 4096 * 4, 0));
+        let sent = a.poll_writes();
+        let back = b.receive_all(&sent);
+        a.advance(40_000);
+        a.hear(&back);
+        assert!((39_000..41_000).contains(&a.qp.rtt_ns().0), "{:?}", a.qp.rtt_ns());
+    }
+}
+
+/// An absence that is not much longer than T0 is part of the round trip: a host that is always busy has them all the time.
+#[test]
+fn short_absence_is_part_of_the_round_trip() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 4096 * 4, 0));
+    let back = b.receive_all(&a.poll_all());
+    a.now = a.now + 40_000_000;
+    a.hear(&back);
+    assert!(
+        (40_000_000..40_001_000).contains(&a.qp.rtt_ns().0),
+        "{:?}",
+        a.qp.rtt_ns()
+    );
 }

@@ -130,14 +130,6 @@ pub(super) fn restart(rng: &mut Rng, scenario: &mut Scenario, at_ns: u64) {
 }
 
 impl Upset {
-    /// How far a clock leaps forward.
-    pub fn leap_ns(&self) -> u64 {
-        match self {
-            Upset::Leap { by_ns, .. } => by_ns.max(&0).unsigned_abs(),
-            _ => 0,
-        }
-    }
-
     /// How long after its beginning it still has an effect.
     pub fn lasts_ns(&self) -> u64 {
         match self {
