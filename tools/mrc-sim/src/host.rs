@@ -67,6 +67,8 @@ pub struct QpSlot {
     pub work: WorkModel,
     /// When the application posts the next send.
     pub next_post_ns: u64,
+    /// It was restarted, and rests until then: an earlier appointment to get ready is void.
+    pub rests_until_ns: u64,
     /// Turns of its paths.
     pub balance: Balance,
     /// What its timers are for.
@@ -171,6 +173,7 @@ impl Host {
             peer,
             work: WorkModel::default(),
             next_post_ns: 0,
+            rests_until_ns: 0,
             balance: Balance::default(),
             pace: Pace::default(),
             ended: false,

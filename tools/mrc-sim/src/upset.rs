@@ -225,6 +225,7 @@ impl World {
             for slot in &mut self.hosts[host].qps {
                 if (slot.connection, slot.side) == (connection, side) {
                     slot.init().map_err(|detail| Breach(Oracle::State, detail))?;
+                    slot.rests_until_ns = self.now_ns + rest_ns;
                 }
             }
             self.events

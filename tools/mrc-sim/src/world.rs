@@ -382,6 +382,7 @@ impl World {
             .iter_mut()
             .find(|slot| (slot.connection, slot.side) == (connection, side))
             && slot.qp.state() == QpState::Init
+            && slot.rests_until_ns <= self.now_ns
         {
             let wide = self.saboteur.goes_on(Sabotage::WideWindow);
             let connected = slot.connect(plan, now, if wide { 2 } else { 1 });

@@ -40,3 +40,10 @@ fn a_host_that_stands_still_is_not_ready_before_its_receives_are_posted() {
     let outcome = mrc_sim::run_seed(51_357);
     assert!(outcome.is_ok(), "{outcome:?}");
 }
+
+#[test]
+fn one_that_was_restarted_before_it_was_ready_rests_all_the_same() {
+    // It was to get ready while packets of its peer's former life were on their way: protocol.md §2.2.
+    let outcome = mrc_sim::run_seed(53_977);
+    assert!(outcome.is_ok(), "{outcome:?}");
+}

@@ -31,19 +31,11 @@ fn every_scenario_that_comes_along_makes_sense() {
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn one_queue_pair_fills_all_planes_at_every_speed() {
     passes("bulk", None, &[]);
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn small_loss_costs_little_and_heavy_loss_keeps_most() {
     for case in ["100M", "10G", "400G"] {
         passes("loss", Some(case), &[]);
@@ -52,10 +44,6 @@ fn small_loss_costs_little_and_heavy_loss_keeps_most() {
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn bad_paths_are_found_with_few_losses_and_bypassed() {
     passes("lossy_paths", None, &[]);
     passes("dead_path", None, &[]);
@@ -63,28 +51,16 @@ fn bad_paths_are_found_with_few_losses_and_bypassed() {
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn reordering_alone_repeats_nothing() {
     passes("reordering", None, &[]);
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn incast_is_fair_and_spares_the_neighbour() {
     passes("incast", Some("10G"), &[]);
 }
 
 #[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "takes minutes unoptimised: cargo test --release -p mrc-sim --test scenarios"
-)]
 fn applications_that_depend_on_arrivals_come_to_an_end() {
     passes("ring", None, &[("workload.bytes", "2097152")]);
     passes("ping_pong", None, &[]);
