@@ -247,9 +247,10 @@ impl QpSlot {
             max_wimm_dest: plan.max_wimm[own],
             trim_nack: plan.trim_nack[own],
             dynamic_mpr: false,
-            svc_time: false,
+            svc_time: plan.svc_time[own],
             peer: PeerCaps {
                 trim_nack: plan.trim_nack[peer],
+                svc_time: plan.svc_time[peer],
                 ..PeerCaps::default()
             },
         };

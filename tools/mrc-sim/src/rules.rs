@@ -62,6 +62,7 @@ pub const RULES: &[&str] = &[
     "§6.6 immediate in its turn",
     "§6.7 Transport ACK",
     "§6.8 NACK",
+    "§6.9 service time",
     "§8.2 Delivered, GOOD",
     "§8.2 Delivered, SKIP",
     "§8.2 Delivered, ASSUMED_BAD",

@@ -51,11 +51,15 @@ pub enum Sabotage {
     Restless,
     /// The protocol allocates memory.
     Allocate,
+    /// A SACK reflects another stamp.
+    ShiftStamp,
+    /// A SACK asks for less than the queue is full.
+    WrongPenalty,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 22] = [
+    pub const ALL: [Sabotage; 24] = [
         Sabotage::SpoilData,
         Sabotage::DropSendCompletion,
         Sabotage::RepeatReceiveCompletion,
@@ -78,6 +82,8 @@ impl Sabotage {
         Sabotage::WideWindow,
         Sabotage::Restless,
         Sabotage::Allocate,
+        Sabotage::ShiftStamp,
+        Sabotage::WrongPenalty,
     ];
 }
 
@@ -183,7 +189,15 @@ impl Saboteur {
     /// Works on a packet that is about to be sent; `before` is the path of the previous copy of a write.
     pub fn transmit(&mut self, sent: &mut Transmit, before: Option<(u32, u8)>) -> Verdict {
         match &mut sent.headers {
-            Headers::Sack(seth, _) => {
+            Headers::Sack(seth, state) => {
+                if let Some(state) = state {
+                    if state.tx_timestamp != Tick(0) && self.strike(Sabotage::ShiftStamp) {
+                        state.tx_timestamp.0 ^= 0x400;
+                    }
+                    if self.strike(Sabotage::WrongPenalty) {
+                        state.rcv_cwnd_pen ^= 0x40;
+                    }
+                }
                 let free_bit = (!seth.sack_bitmap).trailing_zeros().min(63);
                 if self.strike(Sabotage::ClaimInSack) {
                     seth.sack_bitmap |= 1 << free_bit;

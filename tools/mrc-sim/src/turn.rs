@@ -16,7 +16,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, Packet, PortNum, TrafficClass};
+use mrc_wire::{Headers, Packet, PortNum, Tick, TrafficClass};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -144,11 +144,12 @@ impl World {
             accesses: &self.accesses,
             memory,
         };
-        tap::show(&mut self.tap, &qps[slot], now.as_ns(), &seen);
+        tap::show(&mut self.tap, &qps[slot], clock_ns, &seen);
         let sending = before == QpState::Rts;
         match &packet.headers {
             Headers::Write { .. } => {
                 let handled = Handled {
+                    at: Tick::from_ns(clock_ns),
                     disposition,
                     before,
                     after: state,
@@ -166,7 +167,7 @@ impl World {
                 }
                 self.judge_placed(index, connection, side, packet)?;
             }
-            Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth),
+            Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth, Tick::from_ns(clock_ns)),
             Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth, clock_ns),
             Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth, clock_ns),
             Headers::Nack(neth) if sending && disposition == Disposition::Accepted => {
@@ -355,7 +356,9 @@ impl World {
                 flows[side].judge_write(&transmit, slot, tolerance)?;
             }
             Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, clock_ns)?,
-            Headers::Sack(seth, cc) => flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref())?,
+            Headers::Sack(seth, cc) => {
+                flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), Tick::from_ns(clock_ns))?
+            }
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
             Headers::EndpointRequest(_) | Headers::EndpointResponse(_) => {}

@@ -58,6 +58,7 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
         (Sabotage::AlterImmediate, &[Oracle::Segmentation]),
         (Sabotage::ForgetFlight, &[Oracle::Inflight]),
         (Sabotage::Allocate, &[Oracle::Allocation]),
+        (Sabotage::WrongPenalty, &[Oracle::Sack]),
     ] {
         assert_eq!(noticed(what, expected, 10), 10, "{what:?} passes unnoticed");
     }
@@ -78,6 +79,7 @@ fn sabotage_that_may_be_harmless_is_noticed_when_it_is_not() {
             &[Oracle::Balance, Oracle::Path, Oracle::Retransmission],
         ),
         (Sabotage::Restless, &[Oracle::Timer]),
+        (Sabotage::ShiftStamp, &[Oracle::Sack]),
         (Sabotage::WideWindow, &[Oracle::Window, Oracle::Duty]),
     ] {
         assert!(noticed(what, expected, 40) > 0, "{what:?} passes unnoticed");

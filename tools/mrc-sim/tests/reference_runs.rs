@@ -39,7 +39,7 @@ fn attributes(plan: &ConnectionPlan, own: usize) -> Attributes {
         window: u64::from(plan.mpr[own]) * 128,
         max_wimm: plan.max_wimm[own].into(),
         dynamic_mpr: false,
-        svc_time: false,
+        svc_time: plan.svc_time[own],
         trim_nack: plan.trim_nack[own],
         remote_write: true,
         sack_gen_threshold: plan.sack_gen_threshold.into(),

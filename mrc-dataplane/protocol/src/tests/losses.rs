@@ -373,6 +373,36 @@ fn probe_answer_shows_what_is_missing() {
     );
 }
 
+/// Rule C speaks of what the bitmap shows. Beyond it something was received that it does not show: nothing is known there.
+#[test]
+fn probe_answer_condemns_nothing_beyond_its_bitmap() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 10, 0));
+    let first = a.poll_all();
+    let mut back = b.receive_all(&first);
+    let Headers::Sack(seth, _) = &mut back[0].sent.headers else {
+        panic!()
+    };
+    seth.m = PathVerdict::AlwaysSkip;
+    a.hear(&back);
+    a.post(write(2, 80 * 4096, 0));
+    let sent = a.poll_all();
+    assert_eq!(writes(&sent), (11..91).collect::<Vec<_>>());
+    a.advance(1_000_000);
+    let mut probe = a.poll_all();
+    probe.retain(|wire| wire.sent.ev == first[0].sent.ev);
+    b.advance(1_000_000);
+    // What it answers to these two is lost.
+    let _lost = b.receive_all([&sent[74], &sent[79]]);
+    let back = b.receive_all(&probe);
+    let [(_, seth, state)] = sacks(&back)[..] else {
+        panic!("one answer: {back:?}")
+    };
+    assert_eq!((seth.bitmap_base(), seth.sack_bitmap, state.ooo_count), (psn(11), 0, 2));
+    a.hear(&back);
+    assert_eq!(a.qp.stats().losses_unseen, 64, "PSNs 11 to 74");
+}
+
 #[test]
 fn packet_that_could_not_be_sent_is_sent_again() {
     let (mut a, sent) = flying(&Setup::default(), 3);

@@ -290,3 +290,38 @@ fn short_absence_is_part_of_the_round_trip() {
         a.qp.rtt_ns()
     );
 }
+
+/// §5.7: progress shows in SACKs; it need not wait for a Transport ACK.
+#[test]
+fn retry_counter_starts_again_with_a_sack_alone() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 4096 * 2, 0));
+    a.poll_all();
+    a.advance(T0);
+    assert_eq!(a.qp.retries(), 1);
+    let again = a.poll_writes();
+    let mut back = b.receive_all([&again[0]]);
+    back.retain(|wire| matches!(wire.sent.headers, mrc_wire::Headers::Sack(..)));
+    assert_eq!(back.len(), 1);
+    a.hear(&back);
+    assert_eq!((a.qp.unack_psn(), a.qp.retries()), (psn(10), 0));
+}
+
+/// §5.6: a packet that timed out and is acknowledged before it went again was only late. That speaks against no path.
+#[test]
+fn timeout_blames_nobody_before_the_packet_goes_again() {
+    let setup = Setup {
+        trimming: true,
+        ..Setup::default()
+    };
+    let (mut a, sent) = flying(&setup, 16);
+    let (_, mut b) = setup.pair();
+    let back = b.receive_all(&sent);
+    a.advance(T0);
+    assert_eq!(a.qp.stats().timeouts, 16);
+    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+    a.hear(&back);
+    a.poll_all();
+    assert_eq!(a.qp.unack_psn(), psn(25));
+    assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+}

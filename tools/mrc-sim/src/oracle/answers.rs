@@ -5,11 +5,11 @@ use crate::oracle::Oracle::{Duty, Nack, Sack, TransportAck};
 use crate::oracle::flow::Flow;
 use crate::oracle::responder::Copy;
 use crate::oracle::{Breach, Checked};
-use mrc_wire::{Aeth, Bth, CcState, NackReason, Neth, PathVerdict, Seth, Syndrome};
+use mrc_wire::{Aeth, Bth, CcState, NackReason, Neth, PathVerdict, Seth, Syndrome, Tick};
 
 impl Flow {
     /// Judges a SACK on its way out (protocol.md §6.5).
-    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>) -> Checked {
+    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>, now: Tick) -> Checked {
         let name = &self.name;
         let model = &self.responder;
         let cack = self.index_of(seth.cack_psn);
@@ -50,12 +50,13 @@ impl Flow {
         let answered = Copy {
             entropy: seth.entropy.0,
             timestamp: cc.tx_timestamp.0,
+            at: now,
             ce: seth.m == PathVerdict::SkipOnce,
             rtx: bth.rtx,
             a: false,
         };
         // Whether a copy asked for a SACK does not show in the SACK.
-        let is_answered = |copy: &Copy| Copy { a: false, ..*copy } == answered;
+        let is_answered = |copy: &Copy| copy.reflected(model.svc_time, now) == answered;
         ensure!(seth.m != PathVerdict::AlwaysSkip, Sack, "{name}: SACK with m = 10");
         match (seth.probe_id(), seth.trigger_psn()) {
             (Some(id), _) => {
@@ -108,11 +109,19 @@ impl Flow {
         } else {
             "§6.5 bitmap away from cack_psn"
         };
+        let waited = copies.is_some_and(|copies| {
+            copies
+                .iter()
+                .any(|copy| is_answered(copy) && copy.timestamp != answered.timestamp)
+        });
         let model = &mut self.responder;
         let mut follow = |rule| *model.exercised.entry(rule).or_default() += 1;
         follow(trigger);
         if base > cack + 1 {
             follow("§6.5 bitmap away from cack_psn");
+        }
+        if waited {
+            follow("§6.9 service time");
         }
         if cc.rcv_cwnd_pen > 0 {
             follow("§11 penalty");

@@ -7,7 +7,7 @@ use crate::oracle::Oracle::{Memory, State};
 use crate::oracle::flow::Flow;
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::{Disposition, QpState};
-use mrc_wire::{Condition, Packet, Peth, Psn};
+use mrc_wire::{Condition, Packet, Peth, Psn, Tick};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The receiving end of a flow, as the specification has it.
@@ -17,6 +17,8 @@ pub struct ResponderModel {
     max_wimm: usize,
     pub(super) peer_qpn: u32,
     trim_nack: bool,
+    /// It reflects stamps without its service time.
+    pub(super) svc_time: bool,
     pub(super) received: Vec<bool>,
     /// Highest packet such that it and all before were received; -1: none.
     pub cack: i64,
@@ -76,6 +78,8 @@ pub struct Seen {
 pub(super) struct Copy {
     pub(super) entropy: u32,
     pub(super) timestamp: u16,
+    /// When it arrived.
+    pub(super) at: Tick,
     pub(super) ce: bool,
     pub(super) rtx: bool,
     pub(super) a: bool,
@@ -98,6 +102,7 @@ impl ResponderModel {
             max_wimm: plan.max_wimm[side].into(),
             peer_qpn: plan.qpn[1 - side],
             trim_nack: plan.trim_nack[side],
+            svc_time: plan.svc_time[side],
             received: vec![false; packets],
             cack: -1,
             max_received: -1,
@@ -147,14 +152,30 @@ impl ResponderModel {
 }
 
 impl Copy {
-    fn of(packet: &Packet<'_>) -> Copy {
+    fn of(packet: &Packet<'_>, at: Tick) -> Copy {
         let timestamp = packet.tx_timestamp().0;
         Copy {
             entropy: packet.ev.0,
             timestamp,
+            at,
             ce: packet.ce,
             rtx: packet.bth.rtx,
             a: packet.bth.a,
+        }
+    }
+
+    /// What a SACK says about it at `now`: with service time, a stamp that is later by the time it waited (protocol.md §6.9).
+    pub(super) fn reflected(&self, svc_time: bool, now: Tick) -> Copy {
+        let waited = now.0.wrapping_sub(self.at.0);
+        Copy {
+            // 0 would mean that there was none.
+            timestamp: match self.timestamp {
+                stamp @ 1.. if svc_time => stamp.wrapping_add(waited).max(1),
+                stamp => stamp,
+            },
+            a: false,
+            at: now,
+            ..*self
         }
     }
 }
@@ -162,6 +183,8 @@ impl Copy {
 /// What an arriving write has led to.
 #[derive(Debug, Clone, Copy)]
 pub struct Handled<'a> {
+    /// When, by the host's clock.
+    pub at: Tick,
     /// What the protocol said.
     pub disposition: Disposition,
     /// State of the queue pair before.
@@ -208,7 +231,7 @@ impl Flow {
             );
             return Ok(());
         }
-        let copy = Copy::of(packet);
+        let copy = Copy::of(packet, handled.at);
         let place = self.responder.place_of(index);
         if place != Place::OutOfWindow {
             self.responder.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
@@ -371,8 +394,8 @@ impl Flow {
     }
 
     /// A probe reaches the responder.
-    pub fn note_probe(&mut self, packet: &Packet<'_>, peth: &Peth) {
-        let copy = Copy::of(packet);
+    pub fn note_probe(&mut self, packet: &Packet<'_>, peth: &Peth, at: Tick) {
+        let copy = Copy::of(packet, at);
         self.responder.probes.entry(peth.probe_id).or_default().push(copy);
     }
 }

@@ -177,6 +177,8 @@ pub struct ConnectionPlan {
     pub ev_min_active: u16,
     /// Whether the side answers trimmed packets.
     pub trim_nack: [bool; 2],
+    /// Whether the side takes its own delay out of the timestamps that it reflects.
+    pub svc_time: [bool; 2],
     /// Bytes between SACKs.
     pub sack_gen_threshold: u32,
     /// Least tolerance of reordering.
@@ -313,6 +315,7 @@ impl ConnectionPlan {
             active_per_plane: 16,
             ev_min_active: 4,
             trim_nack: [true, true],
+            svc_time: [false, false],
             sack_gen_threshold: 16_384,
             reo_min_ns: 50_000,
             sq_depth: 128,
