@@ -19,6 +19,7 @@ pub mod fabric;
 pub mod forge;
 pub mod harness;
 pub mod host;
+mod link_news;
 pub mod measure;
 pub mod memory;
 pub mod meter;

@@ -357,7 +357,7 @@ impl World {
             }
             Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, clock_ns)?,
             Headers::Sack(seth, cc) => {
-                flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), Tick::from_ns(clock_ns))?
+                flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), Tick::from_ns(clock_ns))?;
             }
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
@@ -476,30 +476,6 @@ impl World {
                 stall: *stall,
             };
             slot.qp.handle_error(&mut cx);
-        }
-    }
-
-    pub(crate) fn ports_changed(&mut self, index: usize) {
-        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
-        let Host {
-            qps,
-            qpccs,
-            memory,
-            stall,
-            local_up,
-            peer_up,
-            ..
-        } = &mut self.hosts[index];
-        for slot in qps {
-            let mut cx = Cx {
-                now,
-                cc: &mut qpccs[slot.qpcc],
-                memory,
-                stall: *stall,
-            };
-            slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
-            let up = |port| PortNum::new(port).is_some_and(|port| local_up.contains(port));
-            self.flows[slot.connection][slot.side].flight.withdraw(up);
         }
     }
 }

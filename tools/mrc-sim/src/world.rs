@@ -22,7 +22,6 @@ use crate::trace;
 use crate::trace::Trace;
 use crate::workload::{Deed, Workload};
 use mrc_protocol::{Instant, QpState, Stall};
-use mrc_wire::{PortNum, PortSet};
 
 /// What can happen at an instant.
 #[derive(Debug)]
@@ -338,29 +337,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    /// The news are late, but not older than the last ones: a host hears how things are.
-    fn hear(&mut self, told: usize, about: usize, plane: u8) {
-        let up = self.hosts[about].ports[usize::from(plane) - 1].link_up;
-        let Some(port) = PortNum::new(plane) else { return };
-        let change = |ports: &mut PortSet| if up { ports.insert(port) } else { ports.remove(port) };
-        let host = &mut self.hosts[told];
-        if told == about {
-            change(&mut host.local_up);
-        } else {
-            let known = host.peer_up.entry(about).or_insert(PortSet::first(PortNum::MAX));
-            let before = *known;
-            change(known);
-            let planes = PortSet::first(self.scenario.planes);
-            if known.intersection(planes).is_empty() {
-                // A peer without any port cannot say so (protocol.md §9.3).
-                *known = before;
-            }
-        }
-        self.hosts[told].effort.causes += 1;
-        self.ports_changed(told);
-        self.wake(told, self.now_ns);
     }
 
     fn ready(&mut self, connection: usize, side: usize) -> Result<(), Breach> {

@@ -1,0 +1,56 @@
+//! What hosts hear of ports, their own and those of their peers (protocol.md §9.3).
+
+use crate::host::Host;
+use crate::world::World;
+use mrc_protocol::{Cx, Instant};
+use mrc_wire::{PortNum, PortSet};
+
+impl World {
+    /// The news are late, but not older than the last ones: a host hears how things are.
+    pub(crate) fn hear(&mut self, told: usize, about: usize, plane: u8) {
+        let up = self.hosts[about].ports[usize::from(plane) - 1].link_up;
+        let Some(port) = PortNum::new(plane) else { return };
+        let change = |ports: &mut PortSet| if up { ports.insert(port) } else { ports.remove(port) };
+        let host = &mut self.hosts[told];
+        if told == about {
+            change(&mut host.local_up);
+        } else {
+            let known = host.peer_up.entry(about).or_insert(PortSet::first(PortNum::MAX));
+            let before = *known;
+            change(known);
+            let planes = PortSet::first(self.scenario.planes);
+            if known.intersection(planes).is_empty() {
+                // A peer without any port cannot say so (protocol.md §9.3).
+                *known = before;
+            }
+        }
+        self.hosts[told].effort.causes += 1;
+        self.ports_changed(told);
+        self.wake(told, self.now_ns);
+    }
+
+    /// All queue pairs of the host learn how its ports and those of their peers are.
+    pub(crate) fn ports_changed(&mut self, index: usize) {
+        let now = Instant(self.hosts[index].mood.clock_ns(self.now_ns));
+        let Host {
+            qps,
+            qpccs,
+            memory,
+            stall,
+            local_up,
+            peer_up,
+            ..
+        } = &mut self.hosts[index];
+        for slot in qps {
+            let mut cx = Cx {
+                now,
+                cc: &mut qpccs[slot.qpcc],
+                memory,
+                stall: *stall,
+            };
+            slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
+            let up = |port| PortNum::new(port).is_some_and(|port| local_up.contains(port));
+            self.flows[slot.connection][slot.side].flight.withdraw(up);
+        }
+    }
+}
