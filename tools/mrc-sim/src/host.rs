@@ -280,7 +280,9 @@ fn congestion_control(host: &HostPlan, planes: u8, plan: &ConnectionPlan, side: 
         path_links: host.speed.path_links,
         ..Network::new(planes, host.rate_mbps * 1_000_000, mtu_bytes)
     };
-    let params = NsccParams::new(&network);
+    let mut params = NsccParams::new(&network);
+    let percent = u64::from(host.speed.max_cwnd_percent);
+    params.max_cwnd_bytes = (u64::from(params.max_cwnd_bytes) * percent / 100).max(mtu_bytes.into()) as u32;
     match host.control {
         Control::Ports => Qpcc::fixed(host.cwnd_packets).with_trimming(trimming),
         Control::Nscc => Qpcc::nscc(params, host.cwnd_packets, now),

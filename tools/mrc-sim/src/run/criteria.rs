@@ -174,9 +174,14 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
         *metrics.entry("victim_gbps").or_insert(0.0) += rate;
     }
     if let Some(first) = &world.measure.first_end {
+        // While all of them compete: from the end of the warm-up, if there is one, to the first end.
+        let before = |at: usize| {
+            let warm = world.measure.warm.as_ref().filter(|warm| warm.at_ns < first.at_ns);
+            warm.and_then(|warm| warm.placed_bytes.get(at)).copied().unwrap_or(0)
+        };
         let shares: Vec<f64> = (first.placed_bytes.iter().enumerate())
             .filter(|(at, _)| !plan.victims.contains(&(at / 2)) && !world.flows[at / 2][at % 2].messages.is_empty())
-            .map(|(_, bytes)| *bytes as f64)
+            .map(|(at, bytes)| bytes.saturating_sub(before(at)) as f64)
             .collect();
         metrics.insert("jain", jain(&shares));
     }

@@ -349,6 +349,7 @@ fn host(section: &Section<'_>, rate_mbps: u64) -> Result<HostPlan, FileError> {
         speed: Speed {
             turn_ns: section.number("turn_ns", 0..=1_000_000, 200)?,
             packet_ns: section.number("packet_ns", 1..=1_000_000, 60)?,
+            max_cwnd_percent: section.number("max_cwnd_percent", 10..=1000, 100)? as u16,
             ..Speed::default()
         },
     })

@@ -120,6 +120,8 @@ pub struct Speed {
     pub base_rtt_ns: Option<u64>,
     /// Links of a path that store a packet before they forward it.
     pub path_links: u8,
+    /// `max_cwnd` of the CC profile, in percent of its default.
+    pub max_cwnd_percent: u16,
 }
 
 impl Default for Speed {
@@ -129,6 +131,7 @@ impl Default for Speed {
             packet_ns: 60,
             base_rtt_ns: None,
             path_links: 2,
+            max_cwnd_percent: 100,
         }
     }
 }
