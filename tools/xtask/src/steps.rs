@@ -116,7 +116,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "core",
-        what: "wire, protocol, simulator and decoder: unit, property and command tests",
+        what: "wire, protocol, simulator, fuzz targets and decoder: unit, property and command tests",
         needs: NOTHING,
         tier: Tier::Always,
         action: Action::Cargo(
@@ -131,6 +131,8 @@ pub(crate) const STEPS: &[Step] = &[
                 "mrc-protocol",
                 "-p",
                 "mrc-sim",
+                "-p",
+                "mrc-fuzz",
                 "-p",
                 "mrc-dump",
                 "-p",
