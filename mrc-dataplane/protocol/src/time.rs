@@ -94,7 +94,7 @@ pub(crate) fn backoff_class(k: u32, linear_cnt: u8) -> u32 {
     if k == 0 || k < linear {
         0
     } else {
-        (k - linear + 1).min(BACKOFF_CLASSES as u32 - 1)
+        (k - linear).saturating_add(1).min(BACKOFF_CLASSES as u32 - 1)
     }
 }
 

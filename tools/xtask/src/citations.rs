@@ -135,7 +135,9 @@ fn originals_of(title: &str) -> Vec<String> {
 fn citations_of(file: &Path, text: &str, originals: &HashMap<String, (&'static str, String)>) -> Vec<Citation> {
     let mut found = Vec::new();
     let mut note = None;
-    let mut in_tests = file.components().any(|part| part.as_os_str() == "tests");
+    let mut in_tests = file
+        .components()
+        .any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs");
     for (index, line) in text.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("mod tests {");
         for (at, sign) in line.match_indices('§') {

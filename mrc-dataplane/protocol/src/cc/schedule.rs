@@ -74,6 +74,7 @@ mod tests {
         insta::assert_snapshot!(text);
     }
 
+    // protocol.md §10.6
     #[test]
     fn exactly_one_row_fits_each_situation() {
         for bits in 0..8_u32 {

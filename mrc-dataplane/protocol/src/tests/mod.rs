@@ -3,6 +3,7 @@
 mod congestion;
 mod errors;
 mod examples;
+mod exhaustive;
 mod hostile;
 mod limits;
 mod losses;

@@ -4,6 +4,7 @@ mod decisions;
 mod differential;
 mod events;
 mod fluid;
+mod grid;
 mod network;
 mod params;
 mod penalty;
