@@ -68,6 +68,8 @@ pub enum FaultTag {
     Refusal,
     /// Retry attributes changed while live.
     RetryChanged,
+    /// A responder announces another window.
+    WindowChanged,
     /// One end of a connection starts anew.
     Restart,
 }

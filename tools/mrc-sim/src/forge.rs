@@ -150,7 +150,7 @@ fn content(forgery: Forgery, arriving: &Flow, leaving: &Flow, rng: &mut Rng) -> 
     let nak = |psn| (psn, Opcode::Ack, Headers::Ack(Aeth { syndrome: 0x62, msn: 0 }));
     Some(match forgery {
         Forgery::WriteBeyondWindow => {
-            write(arriving.psn_of(arriving.packets.len() as i64 + arriving.responder.window() + some))
+            write(arriving.psn_of(arriving.packets.len() as i64 + arriving.responder.announced() + some))
         }
         Forgery::OldWrite => write(arriving.psn_of(among(arriving.responder.cack + 1, rng)?)),
         Forgery::WrongPKey => write(arriving.psn_of(arriving.responder.cack + 1)),

@@ -246,12 +246,12 @@ impl QpSlot {
             mpr_dest: plan.mpr[own],
             max_wimm_dest: plan.max_wimm[own],
             trim_nack: plan.trim_nack[own],
-            dynamic_mpr: false,
+            dynamic_mpr: plan.dynamic_mpr[own],
             svc_time: plan.svc_time[own],
             peer: PeerCaps {
                 trim_nack: plan.trim_nack[peer],
                 svc_time: plan.svc_time[peer],
-                ..PeerCaps::default()
+                dynamic_mpr: plan.dynamic_mpr[peer],
             },
         };
         self.qp.handle_rtr(&rtr, now)?;
@@ -333,7 +333,7 @@ pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side
         qpn: Qpn::new(plan.qpn[side]),
         sq_depth: plan.sq_depth,
         rq_depth: plan.flows[1 - side].receive_depth.max(1),
-        max_mpr: plan.mpr[0].max(plan.mpr[1]).saturating_mul(2),
+        max_mpr: plan.max_mpr(),
         max_wimm,
         sq_sig_all: false,
         seed,

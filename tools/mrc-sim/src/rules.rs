@@ -20,6 +20,9 @@ pub const RULES: &[&str] = &[
     "§5.3 2 window in bytes closes",
     "§5.3 3 responder's window closes",
     "§5.3 4 limit of WriteIMM is reached",
+    "§5.4 window grows",
+    "§5.4 window shrinks",
+    "§5.4 window shrinks below what is out",
     "§5.5 1 implausible SACK or ACK",
     "§5.6 A same path",
     "§5.6 B time",
@@ -47,6 +50,7 @@ pub const RULES: &[&str] = &[
     "§6.2 duplicate above ePSN",
     "§6.2 duplicate below ePSN",
     "§6.2 out of the window",
+    "§6.2 in a window announced before",
     "§6.3 1 trimmed packet",
     "§6.3 4 write refused",
     "§6.4 threshold",
@@ -158,6 +162,7 @@ impl Flow {
         coverage.rule("§6.2 duplicate above ePSN", seen.duplicates_above);
         coverage.rule("§6.2 duplicate below ePSN", seen.duplicates_below);
         coverage.rule("§6.2 out of the window", seen.out_of_window);
+        coverage.rule("§6.2 in a window announced before", seen.withdrawn);
         coverage.rule("§6.3 1 trimmed packet", seen.trimmed);
         coverage.rule("§6.3 4 write refused", seen.refused);
     }

@@ -2,7 +2,7 @@
 
 use crate::memory::Spoil;
 use mrc_protocol::{Completion, Queue, Transmit};
-use mrc_wire::{Ev, Headers, PortNum, Tick, TrafficClass, Tseth};
+use mrc_wire::{Ev, Headers, Packet, PortNum, Tick, TrafficClass, Tseth};
 
 /// What is broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +55,15 @@ pub enum Sabotage {
     ShiftStamp,
     /// A SACK asks for less than the queue is full.
     WrongPenalty,
+    /// A SACK announces another window.
+    WrongWindow,
+    /// A requestor takes announced windows for as wide as its own limit.
+    MishearWindow,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 24] = [
+    pub const ALL: [Sabotage; 26] = [
         Sabotage::SpoilData,
         Sabotage::DropSendCompletion,
         Sabotage::RepeatReceiveCompletion,
@@ -84,6 +88,8 @@ impl Sabotage {
         Sabotage::Allocate,
         Sabotage::ShiftStamp,
         Sabotage::WrongPenalty,
+        Sabotage::WrongWindow,
+        Sabotage::MishearWindow,
     ];
 }
 
@@ -175,6 +181,16 @@ impl Saboteur {
         }
     }
 
+    /// What a queue pair hears instead of a packet that announces a window.
+    pub fn mishear<'a>(&mut self, packet: &Packet<'a>) -> Option<Packet<'a>> {
+        let announces = matches!(&packet.headers, Headers::Sack(seth, _) if seth.mpr > 0);
+        let mut misheard = (announces && self.goes_on(Sabotage::MishearWindow)).then_some(*packet)?;
+        if let Headers::Sack(seth, _) = &mut misheard.headers {
+            seth.mpr = u8::MAX;
+        }
+        Some(misheard)
+    }
+
     /// What to do to the next placement.
     pub fn placement(&mut self) -> Option<Spoil> {
         if self.strike(Sabotage::SpoilData) {
@@ -197,6 +213,9 @@ impl Saboteur {
                     if self.strike(Sabotage::WrongPenalty) {
                         state.rcv_cwnd_pen ^= 0x40;
                     }
+                }
+                if self.strike(Sabotage::WrongWindow) {
+                    seth.mpr ^= 0x10;
                 }
                 let free_bit = (!seth.sack_bitmap).trailing_zeros().min(63);
                 if self.strike(Sabotage::ClaimInSack) {

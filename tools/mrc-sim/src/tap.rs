@@ -39,6 +39,8 @@ pub enum Seen<'a> {
     Reset,
     /// It was told how full the receiving side is: places taken, and all places.
     Pressure(u32, u32),
+    /// It was given another window as a responder, in units of 128 PSNs.
+    Window(u8),
     /// The batch is over.
     EndOfBatch,
     /// Its timers were served.

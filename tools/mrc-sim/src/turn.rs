@@ -92,6 +92,7 @@ impl World {
         let clock_ns = self.hosts[index].mood.steady_ns(self.now_ns);
         let write = matches!(packet.headers, Headers::Write { .. });
         let spoil = if write { self.saboteur.placement() } else { None };
+        let misheard = self.saboteur.mishear(packet);
         let host = &mut self.hosts[index];
         let Host {
             qps,
@@ -123,7 +124,7 @@ impl World {
             if wasteful {
                 std::hint::black_box(vec![0u8; 16]);
             }
-            qp.handle_packet(&mut cx, packet, port)
+            qp.handle_packet(&mut cx, misheard.as_ref().unwrap_or(packet), port)
         })?;
         memory.take_accesses(&mut self.accesses);
         rules::arrived(&mut self.coverage, packet, disposition);
@@ -168,7 +169,9 @@ impl World {
                 self.judge_placed(index, connection, side, packet)?;
             }
             Headers::Probe(peth) => self.flows[connection][1 - side].note_probe(packet, peth, Tick::from_ns(clock_ns)),
-            Headers::Sack(seth, _) if sending => self.flows[connection][side].learn_sack(seth, clock_ns),
+            Headers::Sack(seth, cc) if sending => {
+                self.flows[connection][side].learn_sack(seth, cc.as_ref(), clock_ns);
+            }
             Headers::Ack(aeth) if sending => self.flows[connection][side].learn_ack(packet.bth.psn, aeth, clock_ns),
             Headers::Nack(neth) if sending && disposition == Disposition::Accepted => {
                 let flow = &mut self.flows[connection][side];

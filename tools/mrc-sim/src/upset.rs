@@ -13,7 +13,7 @@ use crate::scenario::upset::Upset;
 use crate::tap::{self, Seen};
 use crate::trace;
 use crate::world::{Event, World};
-use mrc_protocol::{Cx, Instant, ModifyAttr, QpState, RetryAttr, Transmit};
+use mrc_protocol::{Cx, Instant, ModifyAttr, QpState, RetryAttr, StateError, Transmit};
 use mrc_wire::{Bth, Condition, Ev, Headers, NackReason, Neth, Opcode, Packet, PortNum, Qpn, TrafficClass};
 
 /// What upsets a host at present.
@@ -88,6 +88,7 @@ impl World {
                 side,
                 timeout,
             } => self.change_patience(connection, side, timeout)?,
+            Upset::Window { connection, side, mpr } => self.change_window(connection, side, mpr)?,
             Upset::Restart {
                 connection,
                 side,
@@ -143,6 +144,41 @@ impl World {
             self.flows[connection][side].flight.change_t0(Some(1024 << timeout));
             self.coverage.fault(FaultTag::RetryChanged);
             self.wake(host, self.now_ns);
+        }
+        Ok(())
+    }
+
+    /// A responder announces another window, or is told that both ends have to agree to that first.
+    fn change_window(&mut self, connection: usize, side: usize, mpr: u8) -> Checked {
+        let plan = &self.scenario.connections[connection];
+        let host = &mut self.hosts[plan.hosts[side]];
+        let now_ns = host.mood.steady_ns(self.now_ns);
+        let found = host
+            .qps
+            .iter_mut()
+            .find(|slot| (slot.connection, slot.side) == (connection, side));
+        let Some(slot) = found.filter(|slot| matches!(slot.qp.state(), QpState::Rtr | QpState::Rts)) else {
+            return Ok(());
+        };
+        let changed = slot.qp.handle_window(mpr);
+        let expected = if plan.windows_change() {
+            Ok(())
+        } else {
+            Err(StateError::FixedWindow)
+        };
+        ensure!(
+            changed == expected,
+            Oracle::Window,
+            "c{connection}.{side}: {changed:?} when a window of {mpr} is to be announced, not {expected:?}"
+        );
+        if changed.is_ok() {
+            self.flows[connection][1 - side].responder.announce(mpr);
+            tap::show(&mut self.tap, slot, now_ns, &Seen::Window(mpr));
+            self.coverage.fault(FaultTag::WindowChanged);
+            trace!(
+                self.trace,
+                self.now_ns, "c{connection}.{side} announces {mpr} times 128 PSNs"
+            );
         }
         Ok(())
     }

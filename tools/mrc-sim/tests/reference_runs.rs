@@ -38,7 +38,7 @@ fn attributes(plan: &ConnectionPlan, own: usize) -> Attributes {
         pmtu: plan.pmtu.bytes(),
         window: u64::from(plan.mpr[own]) * 128,
         max_wimm: plan.max_wimm[own].into(),
-        dynamic_mpr: false,
+        dynamic_mpr: plan.windows_change(),
         svc_time: plan.svc_time[own],
         trim_nack: plan.trim_nack[own],
         remote_write: true,
@@ -58,7 +58,7 @@ impl Watch {
         // The application does not tell the time.
         if !matches!(
             seen,
-            Seen::Connected(_) | Seen::Receive(_) | Seen::Completion(_) | Seen::Pressure(..)
+            Seen::Connected(_) | Seen::Receive(_) | Seen::Completion(_) | Seen::Pressure(..) | Seen::Window(_)
         ) {
             *clock = place.now.max(*clock);
         }
@@ -122,6 +122,7 @@ impl Watch {
                     return Err(format!("{} placed {placed:?}, not {expected:?}", packet.bth.psn));
                 }
             }
+            Seen::Window(mpr) => responder.set_window(u64::from(*mpr) * 128),
             Seen::Pressure(used, capacity) => responder.set_pressure(*used, *capacity),
             Seen::EndOfBatch => responder.end_of_batch(),
             Seen::Timeout => {

@@ -20,7 +20,7 @@ impl Flow {
             model.cack
         );
         ensure!(
-            bth.psn == seth.cack_psn && bth.dqp.get() == model.peer_qpn && seth.mpr == 0,
+            bth.psn == seth.cack_psn && bth.dqp.get() == model.peer_qpn && i64::from(seth.mpr) == model.mpr(),
             Sack,
             "{name}: SACK with {bth:?} {seth:?}"
         );
@@ -187,17 +187,17 @@ impl Flow {
         let name = &self.name;
         let index = self.index_of(neth.nack_psn);
         let reflected = (neth.entropy.0, neth.tx_timestamp.0, bth.rtx);
-        let earned = self.responder.trimmed.get(&index).is_some_and(|copies| {
+        let earning = match neth.reason {
+            NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP => self.responder.trimmed.get(&index),
+            NackReason::PSN_OOR_WINDOW => self.responder.withdrawn.get(&index),
+            _ => None,
+        };
+        let earned = earning.is_some_and(|copies| {
             copies
                 .iter()
                 .any(|copy| (copy.entropy, copy.timestamp, copy.rtx) == reflected)
         });
-        let trimmed = matches!(neth.reason, NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP);
-        ensure!(
-            trimmed && earned,
-            Nack,
-            "{name}: NACK {neth:?} of packet {index} out of nothing"
-        );
+        ensure!(earned, Nack, "{name}: NACK {neth:?} of packet {index} out of nothing");
         ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
         Ok(())
     }

@@ -7,13 +7,18 @@ use crate::oracle::flow::Flow;
 use crate::oracle::{Checked, Oracle};
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::Transmit;
-use mrc_wire::{Aeth, Bth, Headers, Psn, Seth, Syndrome, Tick, TrafficClass};
+use mrc_wire::{Aeth, Bth, CcState, Headers, Psn, Seth, Syndrome, Tick, TrafficClass};
 use std::collections::BTreeMap;
 
 /// The sending end of a flow, as far as the network shows it.
 #[derive(Debug)]
 pub struct RequestorModel {
     window: i64,
+    /// Its own limit of the window.
+    max_window: i64,
+    windows_change: bool,
+    /// How new the SACK is that the window is from: its `cack_psn` and `rcvd_bytes`.
+    window_news: Option<(i64, u32)>,
     wimm_limit: usize,
     dest_qpn: u32,
     /// Writes may be trimmed: both the fabric and the peer know how.
@@ -52,6 +57,9 @@ impl RequestorModel {
     pub fn new(plan: &ConnectionPlan, side: usize, packets: usize) -> RequestorModel {
         RequestorModel {
             window: i64::from(plan.mpr[1 - side]) * 128,
+            max_window: i64::from(plan.max_mpr()) * 128,
+            windows_change: plan.windows_change(),
+            window_news: None,
             wimm_limit: plan.believed_wimm[1 - side].into(),
             dest_qpn: plan.qpn[1 - side],
             trimmable: plan.fabric_trims && plan.trim_nack[1 - side],
@@ -90,6 +98,28 @@ impl RequestorModel {
             self.acked += usize::from(!packet.acked);
             packet.acked = true;
         }
+    }
+
+    /// The window that a SACK announces, unless a newer one has come (protocol.md §5.4).
+    fn learn_window(&mut self, mpr: u8, news: (i64, u32)) {
+        // `rcvd_bytes` counts modulo 2^24.
+        let older = |known: (i64, u32)| {
+            let fewer = known.1.wrapping_sub(news.1) & 0xff_ffff;
+            news.0 < known.0 || (news.0 == known.0 && (1..1 << 23).contains(&fewer))
+        };
+        if !self.windows_change || mpr == 0 || self.window_news.is_some_and(older) {
+            return;
+        }
+        self.window_news = Some(news);
+        let before = self.window;
+        self.window = (i64::from(mpr) * 128).min(self.max_window);
+        let rule = match self.window - before {
+            0 => return,
+            1.. => "§5.4 window grows",
+            _ if self.sent as i64 - 1 - self.unack.max(news.0) > self.window => "§5.4 window shrinks below what is out",
+            _ => "§5.4 window shrinks",
+        };
+        *self.exercised.entry(rule).or_default() += 1;
     }
 
     fn mark_through(&mut self, index: i64) {
@@ -200,8 +230,10 @@ impl Flow {
             bth.dqp
         );
         let ahead = index - model.unack;
+        // What was delivered is in no window; below is judged whether it may be sent.
+        let delivered = !new && model.packets[at].acked;
         ensure!(
-            ahead <= model.window,
+            ahead <= model.window || delivered,
             Window,
             "{name}: packet {at} is {ahead} ahead, window {}",
             model.window
@@ -273,7 +305,7 @@ impl Flow {
     }
 
     /// A SACK reaches the requestor.
-    pub fn learn_sack(&mut self, seth: &Seth, now_ns: u64) {
+    pub fn learn_sack(&mut self, seth: &Seth, cc: Option<&CcState>, now_ns: u64) {
         let newest = self.requestor.sent as i64 - 1;
         let cack = self.index_of(seth.cack_psn);
         let base = self.index_of(seth.bitmap_base());
@@ -284,6 +316,9 @@ impl Flow {
         let facts: Vec<i64> = bits.chain(trigger).collect();
         if cack > newest || facts.iter().any(|index| *index > newest) {
             return; // protocol.md §5.5 step 1
+        }
+        if let Some(cc) = cc {
+            self.requestor.learn_window(seth.mpr, (cack, cc.rcvd_bytes));
         }
         self.requestor.mark_through(cack);
         self.flight.acked_through(cack, now_ns);

@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug)]
 pub struct ResponderModel {
     window: i64,
+    /// The largest window that it ever announced.
+    announced: i64,
+    windows_change: bool,
     max_wimm: usize,
     pub(super) peer_qpn: u32,
     trim_nack: bool,
@@ -31,6 +34,8 @@ pub struct ResponderModel {
     pub(super) copies: BTreeMap<i64, Vec<Copy>>,
     /// Copies that arrived cut and earned a NACK, by packet.
     pub(super) trimmed: BTreeMap<i64, Vec<Copy>>,
+    /// Copies beyond the window, but inside one announced before, by packet.
+    pub(super) withdrawn: BTreeMap<i64, Vec<Copy>>,
     /// Probes that arrived, by id; a copy made on the way may carry another mark.
     pub(super) probes: BTreeMap<u16, Vec<Copy>>,
     /// Immediates whose turn has come and whose receive completions are due, as message numbers.
@@ -65,6 +70,8 @@ pub struct Seen {
     pub duplicates_above: u64,
     /// Beyond the window.
     pub out_of_window: u64,
+    /// Beyond the window, but inside one announced before.
+    pub withdrawn: u64,
     /// New packets that were not the expected one.
     pub out_of_order: u64,
     /// Cut packets.
@@ -91,6 +98,8 @@ enum Place {
     New,
     DuplicateAbove,
     DuplicateBelow,
+    /// Beyond the window, but inside one announced before.
+    Withdrawn,
     OutOfWindow,
 }
 
@@ -99,6 +108,8 @@ impl ResponderModel {
     pub fn new(plan: &ConnectionPlan, side: usize, packets: usize) -> ResponderModel {
         ResponderModel {
             window: i64::from(plan.mpr[side]) * 128,
+            announced: i64::from(plan.mpr[side]) * 128,
+            windows_change: plan.windows_change(),
             max_wimm: plan.max_wimm[side].into(),
             peer_qpn: plan.qpn[1 - side],
             trim_nack: plan.trim_nack[side],
@@ -111,6 +122,7 @@ impl ResponderModel {
             stashed: 0,
             copies: BTreeMap::new(),
             trimmed: BTreeMap::new(),
+            withdrawn: BTreeMap::new(),
             probes: BTreeMap::new(),
             deliverable: VecDeque::new(),
             refused: None,
@@ -132,19 +144,33 @@ impl ResponderModel {
         self.received[index]
     }
 
-    /// Its window in PSNs.
-    pub fn window(&self) -> i64 {
-        self.window
+    /// The largest window that it ever announced, in PSNs.
+    pub fn announced(&self) -> i64 {
+        self.announced
+    }
+
+    /// It announces another window from now on, in units of 128 PSNs (protocol.md §5.4).
+    pub fn announce(&mut self, mpr: u8) {
+        self.window = i64::from(mpr) * 128;
+        self.announced = self.announced.max(self.window);
+    }
+
+    /// What its SACKs say of the window.
+    pub(super) fn mpr(&self) -> i64 {
+        if self.windows_change { self.window / 128 } else { 0 }
     }
 
     fn place_of(&self, index: i64) -> Place {
         let ahead = index - (self.cack + 1);
         if ahead < 0 {
             Place::DuplicateBelow
-        } else if ahead >= self.window || index >= self.received.len() as i64 {
+        } else if ahead >= self.announced || index >= self.received.len() as i64 {
             Place::OutOfWindow
         } else if self.received[index as usize] {
+            // Even beyond a window that shrank.
             Place::DuplicateAbove
+        } else if ahead >= self.window {
+            Place::Withdrawn
         } else {
             Place::New
         }
@@ -233,7 +259,7 @@ impl Flow {
         }
         let copy = Copy::of(packet, handled.at);
         let place = self.responder.place_of(index);
-        if place != Place::OutOfWindow {
+        if !matches!(place, Place::OutOfWindow | Place::Withdrawn) {
             self.responder.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
         }
         if packet.condition != Condition::Whole {
@@ -255,7 +281,7 @@ impl Flow {
                         .or_default()
                         .extend([copy, Copy { ce: false, ..copy }]);
                 }
-                Place::New | Place::OutOfWindow => {}
+                Place::New | Place::Withdrawn | Place::OutOfWindow => {}
             }
             return Ok(());
         }
@@ -264,6 +290,7 @@ impl Flow {
             Place::New => {}
             Place::DuplicateAbove => seen.duplicates_above += 1,
             Place::DuplicateBelow => seen.duplicates_below += 1,
+            Place::Withdrawn => seen.withdrawn += 1,
             Place::OutOfWindow => seen.out_of_window += 1,
         }
         if place != Place::New {
@@ -272,8 +299,11 @@ impl Flow {
                 Memory,
                 "{name}: packet {index} is {place:?} and is placed: {placed:?}"
             );
-            if place != Place::OutOfWindow {
-                self.responder.copies.entry(index).or_default().push(copy);
+            let model = &mut self.responder;
+            match place {
+                Place::OutOfWindow => {}
+                Place::Withdrawn => model.withdrawn.entry(index).or_default().push(copy),
+                _ => model.copies.entry(index).or_default().push(copy),
             }
             let dropped = matches!(handled.disposition, Disposition::Dropped(_));
             ensure!(

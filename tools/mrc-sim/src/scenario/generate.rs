@@ -162,6 +162,7 @@ fn connection(rng: &mut Rng, hosts: [usize; 2], qpn: [u32; 2], pmtu: Pmtu, flows
         ev_min_active: rng.range(1, u64::from(active_per_plane)) as u16,
         trim_nack: [(); 2].map(|()| rng.one_in(2)),
         svc_time: [(); 2].map(|()| rng.one_in(3)),
+        dynamic_mpr: [(); 2].map(|()| !rng.one_in(3)),
         sack_gen_threshold: rng.pick(&[0, 4096, 16_384, 65_536]),
         reo_min_ns: 50_000,
         sq_depth: rng.pick(&[1, 4, 64, 1024]),

@@ -182,6 +182,8 @@ pub struct ConnectionPlan {
     pub trim_nack: [bool; 2],
     /// Whether the side takes its own delay out of the timestamps that it reflects.
     pub svc_time: [bool; 2],
+    /// Whether the side would have windows change (protocol.md §5.4). Both must.
+    pub dynamic_mpr: [bool; 2],
     /// Bytes between SACKs.
     pub sack_gen_threshold: u32,
     /// Least tolerance of reordering.
@@ -301,6 +303,16 @@ impl Class {
 }
 
 impl ConnectionPlan {
+    /// Whether both sides agreed that windows change.
+    pub fn windows_change(&self) -> bool {
+        self.dynamic_mpr == [true, true]
+    }
+
+    /// The largest window that either side's memory is made for, in units of 128 PSNs.
+    pub fn max_mpr(&self) -> u8 {
+        self.mpr[0].max(self.mpr[1]).saturating_mul(2)
+    }
+
     /// Two queue pairs that can do everything and send nothing yet.
     pub fn new(hosts: [usize; 2], qpn: [u32; 2], pmtu: Pmtu) -> ConnectionPlan {
         ConnectionPlan {
@@ -319,6 +331,7 @@ impl ConnectionPlan {
             ev_min_active: 4,
             trim_nack: [true, true],
             svc_time: [false, false],
+            dynamic_mpr: [false, false],
             sack_gen_threshold: 16_384,
             reo_min_ns: 50_000,
             sq_depth: 128,

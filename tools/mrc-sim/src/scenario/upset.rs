@@ -45,6 +45,15 @@ pub enum Upset {
         /// Local ACK timeout exponent.
         timeout: u8,
     },
+    /// A responder announces another window (protocol.md §5.4).
+    Window {
+        /// Connection.
+        connection: usize,
+        /// Side whose window it is.
+        side: usize,
+        /// The window, in units of 128 PSNs.
+        mpr: u8,
+    },
     /// One end starts anew, the other learns of it; then both connect again, and send everything again.
     Restart {
         /// Connection.
@@ -69,7 +78,7 @@ const PACKET_LIFE_NS: u64 = 1_000_000_000;
 pub(super) fn draw(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) {
     let host = rng.below(scenario.hosts.len() as u64) as usize;
     let for_ns = until_ns - from_ns;
-    let upset = match rng.below(7) {
+    let upset = match rng.below(10) {
         0 | 1 => Upset::Slow {
             host,
             for_ns,
@@ -96,7 +105,7 @@ pub(super) fn draw(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_n
                 NackReason(0x77),
             ]),
         },
-        _ => {
+        6 => {
             let connection = rng.below(scenario.connections.len() as u64) as usize;
             let old = scenario.connections[connection].timeout;
             let most = if scenario.class.must_succeed() { 12 } else { old };
@@ -106,8 +115,32 @@ pub(super) fn draw(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_n
                 timeout: rng.range(8, most.into()) as u8,
             }
         }
+        _ => return windows(rng, scenario, from_ns, until_ns),
     };
     scenario.happenings.push((from_ns, Happening::Upset(upset)));
+}
+
+/// Draws windows of one side that change a few times.
+fn windows(rng: &mut Rng, scenario: &mut Scenario, from_ns: u64, until_ns: u64) {
+    let connection = rng.below(scenario.connections.len() as u64) as usize;
+    let side = rng.below(2) as usize;
+    let plan = &mut scenario.connections[connection];
+    if rng.one_in(2) {
+        // Enough is on its way that a window can shrink below it.
+        plan.dynamic_mpr = [true, true];
+        plan.mpr[side] = 8;
+        plan.sq_depth = 1024;
+        plan.flows[1 - side].gap_ns = 0;
+        scenario.hosts[plan.hosts[1 - side]].cwnd_packets = 192;
+    }
+    let max_mpr = plan.max_mpr();
+    for _ in 0..rng.range(2, 6) {
+        let some = rng.range(1, max_mpr.into()) as u8;
+        let mpr = rng.pick(&[1, max_mpr, some]);
+        let upset = Upset::Window { connection, side, mpr };
+        let at_ns = rng.range(from_ns, until_ns);
+        scenario.happenings.push((at_ns, Happening::Upset(upset)));
+    }
 }
 
 /// Draws a restart at `at_ns`.
@@ -135,7 +168,7 @@ impl Upset {
         match self {
             Upset::Slow { for_ns, .. } | Upset::Refuse { for_ns, .. } => *for_ns,
             Upset::Leap { by_ns, .. } => by_ns.min(&0).unsigned_abs(),
-            Upset::Patience { .. } => 0,
+            Upset::Patience { .. } | Upset::Window { .. } => 0,
             Upset::Restart { notice_ns, rest_ns, .. } => notice_ns + rest_ns,
         }
     }
