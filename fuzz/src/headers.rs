@@ -158,7 +158,8 @@ fn path(draw: &mut Draw<'_>) -> L3Path {
     }
 }
 
-fn packet(draw: &mut Draw<'_>) -> (Bth, Headers) {
+/// Any packet.
+pub(crate) fn packet(draw: &mut Draw<'_>) -> (Bth, Headers) {
     let opcode = draw.pick(&Opcode::ALL);
     let dqp = if opcode.is_endpoint() {
         Qpn::ENDPOINT

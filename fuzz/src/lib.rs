@@ -9,6 +9,7 @@ mod frames;
 mod headers;
 mod nodes;
 mod nscc;
+mod pair;
 mod profiles;
 pub mod run;
 
@@ -49,6 +50,13 @@ pub const TARGETS: &[Target] = &[
         target: profiles::target,
         seeds: None,
         max_len: 1024,
+    },
+    Target {
+        name: "pair",
+        what: "two queue pairs: work, a network that does anything, forged packets, timers, ports, errors, resets",
+        target: pair::target,
+        seeds: None,
+        max_len: 2048,
     },
     Target {
         name: "nodes",
