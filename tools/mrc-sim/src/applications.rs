@@ -133,7 +133,7 @@ impl World {
         let (place, causes) = (&mut qps[slot], &mut effort.causes);
         let (connection, side) = (place.connection, place.side);
         let plan = &self.scenario.connections[connection];
-        let name = format!("c{connection}.{side}");
+        let name = &self.flows[connection][side].name;
         let arriving = &plan.flows[1 - side];
         while (place.work.receives.len() as u32) < arriving.receive_depth
             && place.work.receives_posted < u64::from(arriving.receives)
@@ -174,7 +174,12 @@ impl World {
                 signaled: message.signaled,
             };
             let posted = place.qp.handle_send(&request, now);
-            posted.map_err(|error| Breach(Oracle::State, format!("{name}: message {number} refused: {error}")))?;
+            posted.map_err(|error| {
+                Breach(
+                    Oracle::State,
+                    format!("{}: message {number} refused: {error}", flow.name),
+                )
+            })?;
             place.work.sends.push_back((number, request.slot));
             flow.requestor.posted += 1;
             flow.progress.begun_ns.get_or_insert(self.now_ns);

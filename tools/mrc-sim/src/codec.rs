@@ -1,7 +1,7 @@
 //! Between values and bytes: what a host sends becomes a frame, and what arrives becomes a packet again.
 
 use crate::ensure;
-use crate::fabric::frame::{Body, Frame, Value};
+use crate::fabric::frame::{Body, Data, Frame, Value};
 use crate::oracle::Oracle::{Icrc, Wire};
 use crate::oracle::{Breach, Checked};
 use crate::scenario::Format;
@@ -66,7 +66,8 @@ impl Codec {
     }
 
     /// Packs a packet.
-    pub fn pack(&self, route: Route, sent: &Transmit, payload: &[u8]) -> Result<Frame, Breach> {
+    pub fn pack(&self, route: Route, sent: &Transmit, data: Data) -> Result<Frame, Breach> {
+        let payload = data.bytes();
         let dscp = self.dscps.of(sent.class);
         let pad = payload.len().wrapping_neg() & 3;
         let udp_len = UDP_LEN + Bth::LEN + sent.headers.wire_len() + payload.len() + pad + ICRC_LEN;
@@ -78,7 +79,7 @@ impl Codec {
             Body::Value(Value {
                 bth,
                 headers: sent.headers,
-                payload: payload.to_vec(),
+                payload: data,
                 dscp,
                 udp_len: udp_len as u16,
             })
@@ -180,7 +181,7 @@ impl Codec {
         let mut packet = Packet {
             bth: value.bth,
             headers: value.headers,
-            payload: Payload::new(&value.payload),
+            payload: Payload::new(value.payload.bytes()),
             condition: Condition::Whole,
             ev: Ev(frame.ev),
             ce: frame.ce,

@@ -102,16 +102,13 @@ impl Coverage {
 
     /// A protocol event has happened `times` times.
     pub fn event(&mut self, name: &'static str, times: u64) {
-        if times > 0 {
-            self.events.entry(name.into()).or_default().add(times);
-        }
+        count(&mut self.events, name, times);
     }
 
     /// A rule of the protocol was exercised `times` times.
     pub fn rule(&mut self, name: &'static str, times: u64) {
-        debug_assert!(RULES.contains(&name), "{name}");
-        if times > 0 {
-            self.rules.entry(name.into()).or_default().add(times);
+        if count(&mut self.rules, name, times) {
+            debug_assert!(RULES.contains(&name), "{name}");
         }
     }
 
@@ -133,6 +130,19 @@ impl Coverage {
             self.rules.entry(name.clone()).or_default().merge(*count);
         }
     }
+}
+
+/// Adds to a count; returns whether it is the first time.
+fn count(counts: &mut BTreeMap<Cow<'static, str>, Count>, name: &'static str, times: u64) -> bool {
+    if times == 0 {
+        return false;
+    }
+    if let Some(count) = counts.get_mut(name) {
+        count.add(times);
+        return false;
+    }
+    counts.entry(name.into()).or_default().add(times);
+    true
 }
 
 impl Count {

@@ -1,12 +1,13 @@
 //! Does what a workload wants: releases messages, makes connections, closes them.
 
 use crate::ensure;
+use crate::host::QpSlot;
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::scenario::ConnectionPlan;
 use crate::trace;
 use crate::workload::Deed;
 use crate::world::{Event, World, flows_of};
-use mrc_protocol::Instant;
+use mrc_protocol::{Cx, Instant, NoMemory, QpState};
 
 impl World {
     /// Does everything that the workload wants by now.
@@ -37,7 +38,7 @@ impl World {
                 data.len(),
                 message.len
             );
-            flow.source[message.source..message.source + data.len()].copy_from_slice(&data);
+            flow.say(flow.released, &data);
         }
         flow.released += 1;
         let host = self.scenario.connections[connection].hosts[side];
@@ -62,6 +63,7 @@ impl World {
             let seed = self.rng.seed();
             let made = self.hosts[host].add_qp(&self.scenario, connection, side, seed, Instant(self.now_ns));
             made.map_err(|detail| Breach(Oracle::State, detail))?;
+            self.measure.note_qp(self.hosts[host].qps.len());
             self.events.post(self.now_ns, Event::Ready { connection, side });
         }
         let flows = flows_of(&self.scenario, connection, &self.hosts);
@@ -90,6 +92,7 @@ impl World {
             };
             slot.count_events(&mut self.coverage);
             self.measure.gone.add(slot.qp.stats());
+            self.destroy(host, slot)?;
             let target = &mut self.hosts[hosts[1 - side]].memory;
             let flow = &mut self.flows[connection][side];
             for (number, message) in flow.messages.iter().enumerate() {
@@ -107,6 +110,36 @@ impl World {
             flow.close();
         }
         trace!(self.trace, self.now_ns, "c{connection} is closed");
+        Ok(())
+    }
+
+    /// A queue pair goes to RESET, owes nothing then, and ends.
+    fn destroy(&mut self, index: usize, mut slot: QpSlot) -> Checked {
+        let host = &mut self.hosts[index];
+        let mut cx = Cx {
+            now: Instant(host.mood.clock_ns(self.now_ns)),
+            cc: &mut host.qpccs[slot.qpcc],
+            memory: &mut NoMemory,
+            stall: host.stall,
+        };
+        slot.qp.handle_reset(&mut cx);
+        ensure!(
+            slot.qp.state() == QpState::Reset && slot.qp.poll_completion().is_none(),
+            Oracle::State,
+            "c{}.{}: {:?} after a reset, or something completes",
+            slot.connection,
+            slot.side,
+            slot.qp.state()
+        );
+        let (packets, bytes) = (cx.cc.inflight_packets(), cx.cc.inflight_bytes());
+        let shared = host.qps.iter().any(|other| other.qpcc == slot.qpcc);
+        ensure!(
+            shared || (packets, bytes) == (0, 0),
+            Oracle::Inflight,
+            "h{index}: {packets} packets, {bytes} bytes remain of c{}.{}",
+            slot.connection,
+            slot.side
+        );
         Ok(())
     }
 

@@ -99,7 +99,7 @@ impl World {
                 id: self.sent,
             },
             &transmit,
-            payload,
+            payload.into(),
         )?;
         self.events.post(self.now_ns, Event::Arrive(Box::new(frame)));
         Ok(())

@@ -1,6 +1,7 @@
 //! A host: ports with transmit queues, received frames that wait, queue pairs, congestion controllers, memory.
 
 use crate::fabric::frame::Frame;
+use crate::link_news::PeerPorts;
 use crate::memory::HostMemory;
 use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
@@ -30,7 +31,7 @@ pub struct Host {
     /// Those that no queue pair has any more.
     pub spare_qpccs: Vec<usize>,
     /// Frames that have arrived and wait for a turn.
-    pub received: VecDeque<Frame>,
+    pub received: VecDeque<Box<Frame>>,
     /// Its ports, port 1 first.
     pub ports: Vec<PortSide>,
     /// When the engine has its next turn.
@@ -44,7 +45,7 @@ pub struct Host {
     /// Ports that are up here, as far as the host knows.
     pub local_up: PortSet,
     /// Ports that are up at each peer, as far as this host was told.
-    pub peer_up: BTreeMap<usize, PortSet>,
+    pub peer_up: PeerPorts,
     /// What its engine did.
     pub effort: Effort,
     /// What upsets it.
@@ -131,7 +132,7 @@ impl Host {
             stall: None,
             gone: false,
             local_up: PortSet::first(planes),
-            peer_up: BTreeMap::new(),
+            peer_up: PeerPorts::default(),
             effort: Effort::default(),
             mood: Mood::default(),
         }
@@ -164,7 +165,6 @@ impl Host {
             self.qpccs.push(made);
             self.qpccs.len() - 1
         });
-        self.peer_up.entry(peer).or_insert(PortSet::first(PortNum::MAX));
         let mut slot = QpSlot {
             connection,
             side,

@@ -4,6 +4,32 @@ use crate::host::Host;
 use crate::world::World;
 use mrc_protocol::{Cx, Instant};
 use mrc_wire::{PortNum, PortSet};
+use std::collections::BTreeMap;
+
+/// Ports that are up at the peers of a host, as far as it was told.
+#[derive(Debug, Clone, Default)]
+pub struct PeerPorts {
+    /// Of those peers of which not all are: in a large run there are few.
+    some: BTreeMap<usize, PortSet>,
+}
+
+impl PeerPorts {
+    const ALL: PortSet = PortSet::first(PortNum::MAX);
+
+    /// Those of a peer; all, until something else is heard.
+    pub fn of(&self, peer: usize) -> PortSet {
+        self.some.get(&peer).copied().unwrap_or(PeerPorts::ALL)
+    }
+
+    /// The host was told which ports of a peer are up.
+    pub fn learn(&mut self, peer: usize, up: PortSet) {
+        if up == PeerPorts::ALL {
+            self.some.remove(&peer);
+        } else {
+            self.some.insert(peer, up);
+        }
+    }
+}
 
 impl World {
     /// The news are late, but not older than the last ones: a host hears how things are.
@@ -15,13 +41,11 @@ impl World {
         if told == about {
             change(&mut host.local_up);
         } else {
-            let known = host.peer_up.entry(about).or_insert(PortSet::first(PortNum::MAX));
-            let before = *known;
-            change(known);
-            let planes = PortSet::first(self.scenario.planes);
-            if known.intersection(planes).is_empty() {
-                // A peer without any port cannot say so (protocol.md §9.3).
-                *known = before;
+            let mut known = host.peer_up.of(about);
+            change(&mut known);
+            // A peer without any port cannot say so (protocol.md §9.3).
+            if !known.intersection(PortSet::first(self.scenario.planes)).is_empty() {
+                host.peer_up.learn(about, known);
             }
         }
         self.hosts[told].effort.causes += 1;
@@ -48,7 +72,7 @@ impl World {
                 memory,
                 stall: *stall,
             };
-            slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
+            slot.qp.handle_ports(&mut cx, *local_up, peer_up.of(slot.peer));
             let up = |port| PortNum::new(port).is_some_and(|port| local_up.contains(port));
             self.flows[slot.connection][slot.side].flight.withdraw(up);
         }

@@ -23,6 +23,10 @@ pub struct Measure {
     pub plane_bytes: [u64; 9],
     /// Bytes of flows that were closed.
     pub closed_bytes: u64,
+    /// Queue pairs made in all.
+    pub qps_made: u64,
+    /// Most queue pairs that a host had at a time.
+    pub qps_live: usize,
     /// When the first message of all was posted.
     pub begun_ns: Option<u64>,
     /// When the last data was placed.
@@ -64,8 +68,10 @@ pub struct Snapshot {
     pub at_ns: u64,
     /// Sums.
     pub sums: Sums,
-    /// Payload placed by flow: connection times two plus side.
+    /// Payload placed by flow, connection times two plus side: 0 of those that are closed.
     pub placed_bytes: Vec<u64>,
+    /// Payload of those that are closed.
+    pub closed_bytes: u64,
 }
 
 impl Sums {
@@ -106,6 +112,12 @@ impl Measure {
         }
     }
 
+    /// A host has got another queue pair; `live`: how many it has now.
+    pub(crate) fn note_qp(&mut self, live: usize) {
+        self.qps_made += 1;
+        self.qps_live = self.qps_live.max(live);
+    }
+
     /// A path is assumed bad.
     pub(crate) fn note_bad(&mut self, path: FlowPath, now_ns: u64) {
         if let Some(bad) = self.watched.get_mut(&path)
@@ -131,8 +143,9 @@ impl World {
             at_ns: self.now_ns,
             sums: self.sums(),
             placed_bytes: (self.flows.iter().flatten())
-                .map(|flow: &Flow| flow.responder.placed_bytes)
+                .map(|flow: &Flow| if flow.closed { 0 } else { flow.responder.placed_bytes })
                 .collect(),
+            closed_bytes: self.measure.closed_bytes,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::codec::Route;
 use crate::ensure;
-use crate::fabric::frame::Frame;
+use crate::fabric::frame::{Data, Frame};
 use crate::host::{Host, QpSlot};
 use crate::meter::without_allocation;
 use crate::oracle::path::{Exits, judge_path};
@@ -44,7 +44,7 @@ impl World {
     /// Takes a batch from the ports.
     fn receive(&mut self, index: usize) -> Result<usize, Breach> {
         let limit = self.rng.range(1, self.hosts[index].plan.rx_batch) as usize;
-        let batch: Vec<Frame> = {
+        let batch: Vec<Box<Frame>> = {
             let waiting = &mut self.hosts[index].received;
             let count = limit.min(waiting.len());
             waiting.drain(..count).collect()
@@ -292,7 +292,7 @@ impl World {
         let exits = Exits {
             room,
             local_up: *local_up,
-            peer_up: peer_up[peer],
+            peer_up: peer_up.of(*peer),
         };
         let (connection, side, peer) = (*connection, *side, *peer);
         let flows = &mut self.flows[connection];
@@ -319,7 +319,6 @@ impl World {
             balance,
             ..
         } = &mut qps[slot];
-        let name = format!("c{connection}.{side}");
         if self.trace.is_on() {
             let line = describe(&flows[side].name, &transmit, self.sent);
             self.trace.line(self.now_ns, format_args!("h{index} {line}"));
@@ -328,7 +327,8 @@ impl World {
         ensure!(
             matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && is_nak),
             Oracle::State,
-            "{name} sends {:?} in {state:?}",
+            "{} sends {:?} in {state:?}",
+            flows[side].name,
             transmit.bth.opcode
         );
         flows[side].judge_class(&transmit)?;
@@ -337,14 +337,14 @@ impl World {
             // As if it had been acknowledged.
             qpccs[*qpcc].on_leave(transmit.port, 0);
         }
-        let census = judge_path(&name, qp, &transmit, exits, before, cc_room, share)?;
+        let census = judge_path(&flows[side].name, qp, &transmit, exits, before, cc_room, share)?;
         let tolerance = tolerance(&qpccs[*qpcc], clock_ns);
         let rotates = matches!(transmit.headers, Headers::Write { .. } | Headers::Probe(_));
         if rotates && census.chose_active {
             let path = (transmit.ev.0, transmit.port.get());
             let open = exits.open().intersection(cc_room);
             let strays = transmit.is_retransmission || transmit.payload.is_none();
-            balance.judge_turn(&name, &census, open, path, strays)?;
+            balance.judge_turn(&flows[side].name, &census, open, path, strays)?;
         }
         match &transmit.headers {
             Headers::Write { .. } => {
@@ -367,9 +367,9 @@ impl World {
             Headers::EndpointRequest(_) | Headers::EndpointResponse(_) => {}
         }
         let payload = if transmit.payload.is_some() {
-            flows[side].packet_data(flows[side].index_of(transmit.bth.psn) as usize)
+            flows[side].packet_payload(flows[side].index_of(transmit.bth.psn) as usize)
         } else {
-            &[]
+            Data::default()
         };
         let frame = self.codec.pack(
             Route {
@@ -384,7 +384,8 @@ impl World {
         ensure!(
             !frame.data || transmit.payload.is_none() || cwnd.is_none_or(|cwnd| before_bytes < cwnd as i64),
             Oracle::Inflight,
-            "{name}: {:?} sent with {before_bytes} bytes in flight, window {cwnd:?}",
+            "{}: {:?} sent with {before_bytes} bytes in flight, window {cwnd:?}",
+            flows[side].name,
             transmit.bth.psn
         );
         let closes = transmit.payload.is_some() && cwnd.is_some_and(|cwnd| inflight >= cwnd as i64);

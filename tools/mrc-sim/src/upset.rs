@@ -3,7 +3,7 @@
 use crate::codec::Route;
 use crate::coverage::FaultTag;
 use crate::ensure;
-use crate::fabric::frame::Frame;
+use crate::fabric::frame::{Data, Frame};
 use crate::host::Host;
 use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
@@ -220,7 +220,7 @@ impl World {
             if let Some(fresh) = &fresh {
                 slot.qp = mrc_protocol::Qp::new(fresh.clone())
                     .map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
-                slot.qp.handle_ports(&mut cx, *local_up, peer_up[&slot.peer]);
+                slot.qp.handle_ports(&mut cx, *local_up, peer_up.of(slot.peer));
                 // It takes over where the old one's clock stood.
                 slot.qp.end_of_batch(Instant(mood.steady_ns(self.now_ns)));
             }
@@ -339,7 +339,7 @@ impl World {
             dst: slot.peer,
             id: self.sent,
         };
-        let answer = self.codec.pack(route, &nack, &[])?;
+        let answer = self.codec.pack(route, &nack, Data::default())?;
         self.sent += 1;
         self.coverage.fault(FaultTag::Refusal);
         trace!(self.trace, self.now_ns, "h{index} refuses #{}: {reason}", frame.id);

@@ -37,7 +37,7 @@ impl World {
     pub(crate) fn judge_duties(&mut self, index: usize) -> Checked {
         let host = &self.hosts[index];
         for slot in &host.qps {
-            let blocked = host.local_up.intersection(host.peer_up[&slot.peer]).is_empty();
+            let blocked = host.local_up.intersection(host.peer_up.of(slot.peer)).is_empty();
             let full = host
                 .ports
                 .iter()
@@ -56,13 +56,13 @@ impl World {
             let slots = host.qps.iter().filter(|slot| slot.qpcc == number);
             let alive = slots.filter(|slot| slot.qp.state() == QpState::Rts);
             let flights = alive.map(|slot| &self.flows[slot.connection][slot.side].flight);
-            let tolerance = tolerance(qpcc, host.mood.steady_ns(self.now_ns));
             let counted = Load {
                 packets: qpcc.inflight_packets(),
                 bytes: qpcc.inflight_bytes(),
             };
             let possible = flights.clone().map(Flight::possible).fold(Load::default(), Load::and);
             if counted != possible {
+                let tolerance = tolerance(qpcc, host.mood.steady_ns(self.now_ns));
                 let certain = flights
                     .map(|flight| flight.certain(tolerance))
                     .fold(Load::default(), Load::and);

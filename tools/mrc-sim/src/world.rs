@@ -118,7 +118,7 @@ impl World {
             .map(|plan| Host::new(plan.clone(), scenario.planes))
             .collect();
         let mut events = EventQueue::new();
-        let mut flows = Vec::new();
+        let (mut flows, mut measure) = (Vec::new(), Measure::default());
         for (connection, plan) in scenario.connections.iter().enumerate() {
             for side in 0..2 {
                 let made = hosts[plan.hosts[side]].add_qp(&scenario, connection, side, rng.seed(), Instant(0));
@@ -127,6 +127,7 @@ impl World {
                     at_ns: 0,
                     detail,
                 })?;
+                measure.note_qp(hosts[plan.hosts[side]].qps.len());
                 events.post(0, Event::Wake { host: plan.hosts[side] });
                 events.post(plan.ready_ns[side], Event::Ready { connection, side });
             }
@@ -165,7 +166,7 @@ impl World {
             workload: None,
             deeds: Vec::new(),
             unended: 0,
-            measure: Measure::default(),
+            measure,
             recorder: None,
             scenario,
         })
@@ -228,7 +229,7 @@ impl World {
                     }
                 }
                 Event::Wake { host } => self.wake(host, at_ns),
-                Event::Arrive(frame) => self.arrive(*frame),
+                Event::Arrive(frame) => self.arrive(frame),
                 Event::Step(step) => {
                     let events = &mut self.events;
                     self.fabric
@@ -248,7 +249,7 @@ impl World {
         Ok(())
     }
 
-    fn arrive(&mut self, frame: Frame) {
+    fn arrive(&mut self, frame: Box<Frame>) {
         let (dst, plane) = (frame.dst, usize::from(frame.plane) - 1);
         let host = &mut self.hosts[dst];
         if host.gone || !host.ports[plane].link_up {

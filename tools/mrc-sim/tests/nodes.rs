@@ -42,7 +42,7 @@ fn write(port: u8, ev: u32) -> Transmit {
 
 fn frame(format: Format, port: u8, ev: u32) -> Frame {
     Codec::new(format)
-        .pack(Route { src: 0, dst: 1, id: 0 }, &write(port, ev), DATA)
+        .pack(Route { src: 0, dst: 1, id: 0 }, &write(port, ev), DATA.into())
         .expect("a packet that can be built")
 }
 

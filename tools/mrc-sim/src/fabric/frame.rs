@@ -2,6 +2,8 @@
 
 use crate::baseline::segment::Segment;
 use mrc_wire::{Bth, Headers};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// A packet on its way.
 // In this order: what switches look at comes first and fits one line of the processor's cache.
@@ -86,9 +88,40 @@ pub struct Value {
     /// The others.
     pub headers: Headers,
     /// Data of a write.
-    pub payload: Vec<u8>,
+    pub payload: Data,
     /// Code point.
     pub dscp: u8,
     /// UDP length as it would be on the wire.
     pub udp_len: u16,
+}
+
+/// A stretch of what a flow sends. Frames share it: to copy it into each would be a large part of the work of a large run.
+#[derive(Debug, Clone, Default)]
+pub struct Data {
+    source: Arc<Vec<u8>>,
+    stretch: Range<usize>,
+}
+
+impl Data {
+    /// A stretch of `source`, inside which it must lie.
+    pub fn new(source: &Arc<Vec<u8>>, stretch: Range<usize>) -> Data {
+        Data {
+            source: Arc::clone(source),
+            stretch,
+        }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.source[self.stretch.clone()]
+    }
+}
+
+impl From<&[u8]> for Data {
+    fn from(bytes: &[u8]) -> Data {
+        Data {
+            source: Arc::new(bytes.to_vec()),
+            stretch: 0..bytes.len(),
+        }
+    }
 }

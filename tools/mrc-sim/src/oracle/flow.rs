@@ -1,11 +1,14 @@
 //! One direction of a connection, as the specification numbers it: messages, packets, and what both ends know of them.
 
+use crate::fabric::frame::Data;
 use crate::oracle::flight::Flight;
 use crate::oracle::requestor::RequestorModel;
 use crate::oracle::responder::ResponderModel;
 use crate::rng::mix;
 use crate::scenario::{ConnectionPlan, Wrong};
 use mrc_wire::{Opcode, Psn};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// One message, with its addresses resolved.
 #[derive(Debug, Clone)]
@@ -71,8 +74,8 @@ pub struct Flow {
     pub messages: Vec<Message>,
     /// Packets in the order of PSNs.
     pub packets: Vec<Packet>,
-    /// All data to be sent, message after message.
-    pub source: Vec<u8>,
+    /// All data to be sent, message after message. Frames on their way share it.
+    pub source: Arc<Vec<u8>>,
     /// So many messages may be posted; the others wait for something.
     pub released: usize,
     /// Its queue pairs are gone, and its memory is used by others.
@@ -150,7 +153,7 @@ impl Flow {
         Flow {
             name,
             first_psn: Psn::new(plan.psn[side]),
-            source: random_bytes(mix(seed, plan.psn[side].into()), source_len),
+            source: Arc::new(random_bytes(mix(seed, plan.psn[side].into()), source_len)),
             requestor: RequestorModel::new(plan, side, count),
             flight: Flight::new(plan.timeout_ns(), plan.linear_cnt).with_reo_min(plan.reo_min_ns),
             responder: ResponderModel::new(plan, 1 - side, count),
@@ -165,7 +168,7 @@ impl Flow {
     /// Its queue pairs are gone: what it knows of its packets is not needed any more.
     pub fn close(&mut self) {
         self.closed = true;
-        self.source = Vec::new();
+        self.source = Arc::default();
         self.packets = Vec::new();
         self.messages = Vec::new();
     }
@@ -188,17 +191,33 @@ impl Flow {
 
     /// The data of a packet.
     pub fn packet_data(&self, index: usize) -> &[u8] {
+        &self.source[self.stretch(index)]
+    }
+
+    /// The data of a packet, for a frame.
+    pub fn packet_payload(&self, index: usize) -> Data {
+        Data::new(&self.source, self.stretch(index))
+    }
+
+    /// Where in the source the data of a packet lies.
+    fn stretch(&self, index: usize) -> Range<usize> {
         let packet = &self.packets[index];
         let start = self.messages[packet.message].source + packet.offset as usize;
-        &self.source[start..start + packet.len as usize]
+        start..start + packet.len as usize
+    }
+
+    /// Sets what a message says. It must not have been sent yet.
+    pub fn say(&mut self, message: usize, data: &[u8]) {
+        let from = self.messages[message].source;
+        Arc::make_mut(&mut self.source)[from..from + data.len()].copy_from_slice(data);
     }
 }
 
 /// `len` bytes that follow from `seed`; no two stretches are alike.
 fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 8);
-    for word in 0..len.div_ceil(8) as u64 {
-        bytes.extend_from_slice(&mix(seed, word).to_le_bytes());
+    let mut bytes = vec![0; len.next_multiple_of(8)];
+    for (word, place) in bytes.chunks_exact_mut(8).enumerate() {
+        place.copy_from_slice(&mix(seed, word as u64).to_le_bytes());
     }
     bytes.truncate(len);
     bytes

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Metrics by name, with their units.
-pub const METRICS: [(&str, &str); 20] = [
+pub const METRICS: [(&str, &str); 22] = [
     (
         "goodput_gbps",
         "payload of all flows per time, from the first post to the last byte placed, Gb/s",
@@ -56,6 +56,8 @@ pub const METRICS: [(&str, &str); 20] = [
     ("dropped", "frames that switches have dropped"),
     ("exchanged", "pairs of hosts that have exchanged their messages"),
     ("packets", "packets of all kinds"),
+    ("qps_live", "most queue pairs that a host had at a time"),
+    ("qps_made", "queue pairs made in all"),
 ];
 
 /// What a file demands.
@@ -160,7 +162,8 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
     if let Some(warm) = &world.measure.warm {
         let before: u64 = warm.placed_bytes.iter().sum();
         if placed_ns > warm.at_ns {
-            let steady = gbps(live.saturating_sub(before), placed_ns - warm.at_ns);
+            let since = (closed + live).saturating_sub(warm.closed_bytes + before);
+            let steady = gbps(since, placed_ns - warm.at_ns);
             metrics.insert("steady_share", steady * 1e9 / plan.capacity_bps);
         }
     }
@@ -201,6 +204,8 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
     }
     metrics.insert("timeouts", sums.timeouts as f64);
     metrics.insert("packets", world.sent as f64);
+    metrics.insert("qps_live", world.measure.qps_live as f64);
+    metrics.insert("qps_made", world.measure.qps_made as f64);
     if let Some(pairs) = world.workload.as_ref().and_then(|workload| workload.exchanged()) {
         metrics.insert("exchanged", pairs as f64);
     }

@@ -37,7 +37,7 @@ impl FileReport {
         text
     }
 
-    /// The report as JSON. All but `wall_s` and `peak_bytes` follow from the seed.
+    /// The report as JSON. All but `wall_s`, `packets_per_s`, `virtual_s_per_s` and `peak_bytes` follow from the seed.
     pub fn json(&self) -> Value {
         json!({
             "scenario": self.name,
@@ -87,11 +87,12 @@ impl Run {
         let virtual_s = self.outcome.ended_ns as f64 / 1e9;
         let _ = write!(
             text,
-            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's ({:.2e} s a second)",
+            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's: {:.0} packets and {:.2e} s a second",
             self.outcome.packets,
             virtual_s * 1000.0,
             self.wall_s,
-            virtual_s / self.wall_s.max(1e-9)
+            self.per_s(self.outcome.packets as f64),
+            self.per_s(virtual_s)
         );
         if let Some(bytes) = self.peak_bytes {
             let _ = write!(text, "; memory {} MiB at most", bytes >> 20);
@@ -105,6 +106,11 @@ impl Run {
         text
     }
 
+    /// So much for each second of this machine's.
+    fn per_s(&self, what: f64) -> f64 {
+        what / self.wall_s.max(1e-9)
+    }
+
     fn json(&self) -> Value {
         json!({
             "hosts": self.facts.hosts,
@@ -115,6 +121,8 @@ impl Run {
             "virtual_ns": self.outcome.ended_ns,
             "turns": self.outcome.turns,
             "wall_s": self.wall_s,
+            "packets_per_s": self.per_s(self.outcome.packets as f64),
+            "virtual_s_per_s": self.per_s(self.outcome.ended_ns as f64 / 1e9),
             "peak_bytes": self.peak_bytes,
             "metrics": self.metrics,
         })
