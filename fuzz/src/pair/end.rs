@@ -313,9 +313,15 @@ impl End {
 
     fn check_inflight(&self) {
         let cc = &self.cc;
-        let ports = (1..=31).filter_map(PortNum::new);
-        let by_port: u32 = ports.map(|port| u32::from(cc.inflight_on(port))).sum();
+        let ports = || (1..=31).filter_map(PortNum::new);
+        let by_port: u32 = ports().map(|port| u32::from(cc.inflight_on(port))).sum();
         assert_eq!(by_port, cc.inflight_packets());
+        // protocol.md §5.6: nothing waits for a port that went down.
+        let mut down = ports().filter(|&port| !self.local_up.contains(port));
+        assert!(
+            down.all(|port| cc.inflight_on(port) == 0),
+            "in flight on a port that is down"
+        );
         assert!(cc.inflight_packets() as i32 <= self.window);
         assert!(cc.inflight_bytes() >= 0);
         assert_eq!(cc.inflight_bytes() == 0, cc.inflight_packets() == 0);

@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask demo`, `test`, `lint`, `spec`, `bench`, `setup`.
+//! The project's chores: `cargo xtask demo`, `test`, `lint`, `spec`, `fuzz`, `bench`, `setup`.
 //!
 //! Each command brings what it needs: a fresh Debian or Ubuntu with Rust, the C linker that Rust needs, and root or sudo
 //! is enough.
 
 mod citations;
 mod counts;
+mod fuzz;
 mod packages;
 mod privilege;
 mod purity;
@@ -28,6 +29,10 @@ struct Arguments {
     #[command(subcommand)]
     chore: Chore,
 }
+
+const FUZZ_EXAMPLES: &str = "Examples:
+  cargo xtask fuzz pair --seconds 600
+  cargo xtask fuzz frames --seconds 60 --keep";
 
 #[derive(Subcommand)]
 enum Chore {
@@ -62,6 +67,18 @@ enum Chore {
         /// The programming interface too
         #[arg(long)]
         api: bool,
+    },
+    /// A fuzz target under libFuzzer for a while (needs a C++ compiler)
+    #[command(after_help = FUZZ_EXAMPLES)]
+    Fuzz {
+        /// Name of the target: a directory of fuzz/corpus
+        target: String,
+        /// How long
+        #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+        /// Then make the fewest inputs that reach as much its stored corpus
+        #[arg(long)]
+        keep: bool,
     },
     /// Speed beside a bare `AF_XDP` loop in the same run (needs root or sudo)
     Bench {
@@ -112,6 +129,7 @@ fn main() -> ExitCode {
             },
             false,
         ),
+        Chore::Fuzz { target, seconds, keep } => fuzz::Fuzz { target, seconds, keep }.run(),
         Chore::Spec { api } => specification(api),
         Chore::Setup { purpose } => {
             let purpose = match purpose {

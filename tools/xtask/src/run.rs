@@ -108,7 +108,7 @@ fn runner_variable(triple: &str) -> String {
     format!("CARGO_TARGET_{}_RUNNER", triple.to_uppercase().replace(['-', '.'], "_"))
 }
 
-fn host_triple() -> String {
+pub(crate) fn host_triple() -> String {
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .arg("-vV")
         .output();
