@@ -98,9 +98,9 @@ pub(super) struct Nack {
 /// Answers to CE-marked packets and probes that may wait to be sent.
 const OWN_SACKS: usize = 64;
 const NACKS: usize = 64;
-/// Least time between two answers to duplicates (P11), and between two NACKs of one PSN (§6.8).
+/// Least time between two answers to duplicates (P11), and between two NACKs of one copy of a packet (§6.8).
 const SPACING_NS: u64 = 10 * US;
-/// PSNs that are remembered for the latter, by their last bits.
+/// Copies that are remembered for the latter, by the last bits of their PSNs.
 const RECENT_NACKS: usize = 32;
 /// NACKs that each packet received pays for. In an incast of many requestors most of what arrives may be cut, honestly: one
 /// packet each from 1000 of them, where a round trip holds 150, is 6 to 1 (§14).
@@ -135,7 +135,8 @@ pub(super) struct Answers {
     burst: u32,
     probe_bucket: TokenBucket,
     nack_bucket: TokenBucket,
-    recent_nacks: [(Psn, Instant); RECENT_NACKS],
+    /// The stamp tells the copies of a PSN apart.
+    recent_nacks: [(Psn, Tick, Instant); RECENT_NACKS],
 }
 
 #[derive(Clone, Debug)]
@@ -186,7 +187,7 @@ impl Answers {
             burst: tuning.answers_burst,
             probe_bucket: bucket.clone(),
             nack_bucket: bucket,
-            recent_nacks: [(Psn::new(0), Instant::ZERO); RECENT_NACKS],
+            recent_nacks: [(Psn::new(0), Tick(0), Instant::ZERO); RECENT_NACKS],
         }
     }
 
@@ -299,12 +300,14 @@ impl Answers {
     /// False if it gets no answer (§6.8, §14).
     pub(super) fn nack(&mut self, nack: Nack, now: Instant) -> bool {
         let recent = &mut self.recent_nacks[nack.psn.get() as usize % RECENT_NACKS];
-        let (psn, at) = *recent;
-        let is_recent = psn == nack.psn && at > Instant::ZERO && now.since(at) < SPACING_NS;
+        let (psn, stamp, at) = *recent;
+        // On fast links a packet is NACKed, sent again and cut again within the spacing: that copy was not answered yet.
+        let same_copy = psn == nack.psn && stamp == nack.tx_timestamp;
+        let is_recent = same_copy && at > Instant::ZERO && now.since(at) < SPACING_NS;
         if is_recent || !self.nack_bucket.take(now) || !self.nacks.push(nack) {
             return false;
         }
-        *recent = (nack.psn, now);
+        *recent = (nack.psn, nack.tx_timestamp, now);
         true
     }
 

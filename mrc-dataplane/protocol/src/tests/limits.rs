@@ -101,3 +101,26 @@ fn copies_of_one_cut_packet_are_nacked_once_per_10_us() {
     b.advance(1);
     assert_eq!(cut(&mut b, &sent).len(), 32);
 }
+
+// protocol.md §6.8: on fast links a packet can be cut, sent again and cut again within 10 us. Each copy is NACKed, or the
+// requestor would take the second one for being under way until a probe says otherwise.
+#[test]
+fn copy_that_is_cut_within_10_us_of_the_first_is_nacked_too() {
+    let (mut a, mut b) = setup().pair();
+    a.post(write(1, 4096 * 32, 0));
+    let mut sent = a.poll_writes();
+    for round in 0..4 {
+        assert_eq!(sent.len(), 32, "round {round}");
+        let cut: Vec<Wire> = sent.iter().map(|wire| wire.clone().trimmed(true)).collect();
+        let back = b.receive_all(&cut);
+        assert_eq!(nacked(&back).len(), 32, "round {round}");
+        for end in [&mut a, &mut b] {
+            end.advance(3_000);
+        }
+        a.hear(&back);
+        // One retransmission per round trip (§14).
+        a.advance(25_000 * u64::from(round > 0));
+        sent = a.poll_writes();
+    }
+    assert_eq!(b.qp.stats().answers_suppressed, 0);
+}

@@ -12,7 +12,7 @@ pub use answers::Compare;
 use answers::{Duty, Owed, Trigger};
 use limits::{Bucket, Pressure};
 use mrc_protocol::{Completion, Disposition, DropReason, Instant, Queue, Status};
-use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Qpn};
+use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Qpn, Tick};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a responder is told before it starts.
@@ -104,15 +104,15 @@ pub struct Responder {
     duplicate_answered: Option<Instant>,
     /// A duplicate whose answer has to wait, whether a Transport ACK belongs to it, and until when.
     deferred: Option<(Trigger, bool, Instant)>,
-    /// The latest NACK of each group of PSNs with the same last five bits (protocol.md §6.8).
-    nacked: BTreeMap<u32, (Psn, Instant)>,
+    /// The latest NACK of each group of PSNs with the same last five bits: PSN and stamp of the copy (protocol.md §6.8).
+    nacked: BTreeMap<u32, (Psn, Tick, Instant)>,
     nacks: Bucket,
     probes: Bucket,
     duplicates: Bucket,
     pressure: Pressure,
 }
 
-/// The shortest time between two answers to duplicates, and between two NACKs of one PSN (protocol.md §6.2, §6.8).
+/// The shortest time between two answers to duplicates, and between two NACKs of one copy (protocol.md §6.2, §6.8).
 const ANSWER_NS: u64 = 10_000;
 
 impl Responder {
@@ -331,11 +331,12 @@ impl Responder {
     fn nack(&mut self, now: Instant, packet: &Packet<'_>, reason: NackReason) -> Took {
         let psn = packet.bth.psn;
         let latest = self.nacked.get(&(psn.get() % 32));
-        let early = latest.is_some_and(|(nacked, at)| *nacked == psn && now.since(*at) < ANSWER_NS);
+        let stamp = packet.tx_timestamp();
+        let early = latest.is_some_and(|(nacked, of, at)| (*nacked, *of) == (psn, stamp) && now.since(*at) < ANSWER_NS);
         if early || !self.nacks.take(now) {
             return dropped(DropReason::RateLimited);
         }
-        self.nacked.insert(psn.get() % 32, (psn, now));
+        self.nacked.insert(psn.get() % 32, (psn, stamp, now));
         self.owed.nack(Trigger::of(packet, None, now), reason);
         accepted()
     }
