@@ -35,6 +35,8 @@ pub struct QpStats {
     pub acks_received: u64,
     /// Highest PSN sent again because its Transport ACK was missing (P9).
     pub ack_resends: u64,
+    /// Bytes that the peer says it received beyond what it acknowledged: it takes packets for larger than they are (P26).
+    pub bytes_overcounted: u64,
     /// SACKs received with a CE mark.
     pub marks_received: u64,
     /// Write packets received and placed.

@@ -3,11 +3,12 @@
 /// Compares the responder's `rcvd_bytes` with what the own table says was acknowledged; one per queue pair.
 ///
 /// The window is clocked by the table. The responder counts duplicates of a packet once, like the table; if it runs ahead
-/// nevertheless, it takes packets for larger than they are.
+/// nevertheless, it takes packets for larger than they are. What it has received out of order no SACK may have shown yet, so
+/// both are compared only when it holds nothing of that kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedCount {
-    /// Low 24 bits of the responder's count in units of 256 bytes; `None` before the first SACK.
-    prev_rcvd: Option<u32>,
+    /// Low 24 bits of the responder's count in units of 256 bytes.
+    prev_rcvd: u32,
     /// How far the responder is ahead since the last check.
     ahead_bytes: i64,
     packets: u32,
@@ -17,29 +18,31 @@ impl ReceivedCount {
     const CHECK_AFTER_PACKETS: u32 = 64;
     const MASK: u32 = 0xff_ffff;
 
-    /// A SACK says `rcvd_bytes` (24 bits, units of 256 bytes), and newly acknowledges these packets of these bytes. Returns
-    /// by how many bytes the responder ran ahead of the table, if that is too much: to be logged.
-    pub fn hear(&mut self, rcvd_bytes: u32, acked_bytes: u64, acked_packets: u32, mtu_bytes: u32) -> Option<u64> {
+    /// A SACK or Transport ACK newly acknowledged these packets of these bytes, late ones included.
+    pub fn acked(&mut self, bytes: u64, packets: u32) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.ahead_bytes = self.ahead_bytes.saturating_sub(bytes);
+        self.packets = self.packets.saturating_add(packets);
+    }
+
+    /// Then, that the SACK says `rcvd_bytes` (24 bits, units of 256 bytes). `all_shown`: the responder has nothing beyond
+    /// `cack_psn`. Returns by how many bytes it ran ahead of the table in at least 64 packets, if that is more than two packets.
+    pub fn hear(&mut self, rcvd_bytes: u32, all_shown: bool, mtu_bytes: u32) -> Option<u64> {
         let count = rcvd_bytes & Self::MASK;
-        let delta = count.wrapping_sub(self.prev_rcvd.unwrap_or(0)) & Self::MASK;
+        let delta = count.wrapping_sub(self.prev_rcvd) & Self::MASK;
         // An older SACK than the newest is a negative step: nothing new.
-        let newly = if delta < 1 << 23 {
-            self.prev_rcvd = Some(count);
-            i64::from(delta) * 256
-        } else {
-            0
-        };
-        self.ahead_bytes = self
-            .ahead_bytes
-            .saturating_add(newly)
-            .saturating_sub(i64::try_from(acked_bytes).unwrap_or(i64::MAX));
-        self.packets = self.packets.saturating_add(acked_packets);
-        if self.packets < Self::CHECK_AFTER_PACKETS {
+        if delta >= 1 << 23 {
+            return None;
+        }
+        self.prev_rcvd = count;
+        self.ahead_bytes = self.ahead_bytes.saturating_add(i64::from(delta) * 256);
+        if !all_shown || self.packets < Self::CHECK_AFTER_PACKETS {
             return None;
         }
         let ahead_bytes = self.ahead_bytes;
         self.packets = 0;
-        self.ahead_bytes = 0;
+        // A Transport ACK may have told more than any SACK yet: that stays.
+        self.ahead_bytes = ahead_bytes.min(0);
         // Each count is rounded up to 256 bytes once.
         (ahead_bytes > 2 * i64::from(mtu_bytes) + 256).then_some(ahead_bytes.cast_unsigned())
     }
@@ -51,15 +54,21 @@ mod tests {
 
     const MTU: u32 = 4184;
 
+    fn shown(bytes: u64) -> u32 {
+        (bytes.div_ceil(256) & 0xff_ffff) as u32
+    }
+
     #[test]
     fn counts_that_agree_are_silent() {
         let mut count = ReceivedCount::default();
         let mut bytes = 0_u64;
-        for _ in 0..10_000 {
+        // Beyond 2^24 units: 2^32 bytes.
+        for _ in 0..1_100_000 {
             bytes += 4184;
-            let shown = (bytes.div_ceil(256) & 0xff_ffff) as u32;
-            assert_eq!(count.hear(shown, 4184, 1, MTU), None);
+            count.acked(4184, 1);
+            assert_eq!(count.hear(shown(bytes), true, MTU), None);
         }
+        assert!(bytes > 1 << 32);
     }
 
     #[test]
@@ -67,9 +76,33 @@ mod tests {
         let mut count = ReceivedCount::default();
         for group in 0..100_u64 {
             let end = (group + 1) * 16 * 4184;
-            assert_eq!(count.hear(end.div_ceil(256) as u32, 16 * 4184, 16, MTU), None);
-            assert_eq!(count.hear((end - 4184).div_ceil(256) as u32, 0, 0, MTU), None, "older");
+            count.acked(16 * 4184, 16);
+            assert_eq!(count.hear(shown(end), true, MTU), None);
+            assert_eq!(count.hear(shown(end - 4184), true, MTU), None, "older");
         }
+    }
+
+    #[test]
+    fn transport_acks_ahead_of_sacks_do_not_matter() {
+        let mut count = ReceivedCount::default();
+        let mut bytes = 0_u64;
+        for _ in 0..100 {
+            count.acked(64 * 4184, 64);
+            // It tells of no more than before.
+            assert_eq!(count.hear(shown(bytes), true, MTU), None);
+            bytes += 64 * 4184;
+            assert_eq!(count.hear(shown(bytes), true, MTU), None);
+        }
+    }
+
+    #[test]
+    fn packets_that_no_sack_has_shown_yet_do_not_matter() {
+        let mut count = ReceivedCount::default();
+        // Of 1000 packets behind a gap the first 64 are shown.
+        count.acked(64 * 4184, 64);
+        assert_eq!(count.hear(shown(1000 * 4184), false, MTU), None);
+        count.acked(937 * 4184, 937);
+        assert_eq!(count.hear(shown(1001 * 4184), true, MTU), None);
     }
 
     #[test]
@@ -79,7 +112,8 @@ mod tests {
         let mut noticed = 0;
         for _ in 0..128 {
             bytes += 4184 + 256;
-            if let Some(ahead) = count.hear(bytes.div_ceil(256) as u32, 4184, 1, MTU) {
+            count.acked(4184, 1);
+            if let Some(ahead) = count.hear(shown(bytes), true, MTU) {
                 assert!((63 * 256..=66 * 256).contains(&ahead), "{ahead}");
                 noticed += 1;
             }

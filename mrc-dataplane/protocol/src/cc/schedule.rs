@@ -65,6 +65,7 @@ mod tests {
     use std::fmt::Write;
     use std::string::String;
 
+    // protocol.md §10.6
     #[test]
     fn table_is_that_of_the_specification() {
         let mut text = String::new();

@@ -27,6 +27,7 @@ use self::tail::Tail;
 use self::timeout::Waits;
 use self::window::WindowNews;
 use crate::attr::{QpCreate, RetryAttr, Tuning};
+use crate::cc::ReceivedCount;
 use crate::path::{EvIndex, PathSet};
 use crate::qpcc::Qpcc;
 use crate::rtt::{Reordering, Rtt};
@@ -112,6 +113,8 @@ pub(crate) struct Requestor {
     unack_psn: Psn,
     /// Everything up to here was carried out by the peer.
     tack_psn: Psn,
+    /// Cross-check of the peer's count (protocol.md §10.5, P26).
+    received: ReceivedCount,
     rtt: Rtt,
     reo: Reordering,
     /// Send time of the newest copy that was acknowledged (rule B).
@@ -146,6 +149,7 @@ impl Requestor {
             next_psn: Psn::new(0),
             unack_psn: Psn::new(0),
             tack_psn: Psn::new(0),
+            received: ReceivedCount::default(),
             rtt: Rtt::default(),
             reo: Reordering::new(create.tuning.reo_min_ns),
             newest_acked: None,
@@ -186,6 +190,7 @@ impl Requestor {
     pub(crate) fn reset(&mut self, tuning: &Tuning, env: &mut Env<'_>) {
         self.abandon(env);
         self.queue.clear();
+        self.received = ReceivedCount::default();
         self.rtt = Rtt::default();
         self.reo = Reordering::new(tuning.reo_min_ns);
         self.retries = 0;

@@ -1,8 +1,9 @@
 //! A SACK arrives: what was received, what that says about the path, the round trip, and losses (protocol.md §5.5).
 
-use mrc_wire::{CcState, PathVerdict, Psn, Seth, Tick};
+use mrc_wire::{CcState, Opcode, PathVerdict, Psn, Seth, Tick};
 
 use super::probe::{Probe, Purpose};
+use super::queue::Segment;
 use super::table::{Record, State};
 use super::{Env, Requestor};
 use crate::cc::{AckSample, Penalty, RttSample};
@@ -17,6 +18,7 @@ pub(super) struct Tally {
     newly_acked_bytes: u64,
     /// Nominal bytes that had been declared lost.
     late_bytes: u64,
+    packets: u32,
     spurious: bool,
 }
 
@@ -199,6 +201,7 @@ impl Requestor {
         self.table.close(psn);
         // What is heard of may be answered: two for one, until all that timed out went again.
         self.waits.caution = self.waits.caution.map(|packets| packets + 2);
+        tally.packets += 1;
         if record.state == State::InFlight {
             tally.newly_acked_bytes += u64::from(bytes);
         } else {
@@ -244,6 +247,7 @@ impl Requestor {
         state: Option<&CcState>,
         env: &mut Env<'_>,
     ) {
+        self.check_count(tally, state, env);
         env.cc.on_ack(&AckSample {
             now: env.now,
             newly_acked_bytes: tally.newly_acked_bytes,
@@ -260,6 +264,24 @@ impl Requestor {
             self.reo.on_spurious_loss(&self.rtt, env.cc, env.now);
         } else {
             self.reo.decay(&self.rtt, env.cc, env.now);
+        }
+    }
+}
+
+impl Requestor {
+    /// §10.5, P26: does the peer count what the table counts?
+    fn check_count(&mut self, tally: &Tally, state: Option<&CcState>, env: &mut Env<'_>) {
+        self.received
+            .acked(tally.newly_acked_bytes + tally.late_bytes, tally.packets);
+        if let Some(state) = state {
+            let full = Segment {
+                opcode: Opcode::WriteMiddle,
+                offset: 0,
+                len: self.conn.pmtu,
+            };
+            let all_shown = state.ooo_count == 0;
+            let ahead = self.received.hear(state.rcvd_bytes, all_shown, full.nominal_bytes());
+            env.stats.bytes_overcounted += ahead.unwrap_or(0);
         }
     }
 }

@@ -57,6 +57,66 @@ fn is_base_probe(wire: &Wire) -> bool {
     matches!(wire.sent.headers, Headers::Probe(_)) && wire.sent.class == TrafficClass::Control
 }
 
+// protocol.md §10.6: recomputed after every event.
+#[test]
+fn scheduler_state_follows_data_window_and_what_is_in_flight() {
+    let (mut a, mut b) = setup().pair();
+    let state = |a: &End| a.cc.scheduler_state(a.qp.has_data());
+    assert_eq!(state(&a), SchedulerState::Idle);
+    a.post(write(1, 4096, 0));
+    assert_eq!(state(&a), SchedulerState::Ready);
+    let sent = a.poll_all();
+    assert_eq!(state(&a), SchedulerState::Pending, "all of it is under way");
+    let more = round_trip(&mut a, &mut b, &sent, 0);
+    finish(&mut a, &mut b, more);
+    assert_eq!(state(&a), SchedulerState::Idle);
+    // More than a window of it.
+    a.post(write(2, 1 << 20, 0));
+    let sent = a.poll_all();
+    assert_eq!(state(&a), SchedulerState::Active, "the window is closed");
+    // The answer opens it.
+    a.advance(WAY_NS);
+    b.advance(WAY_NS);
+    let back = b.receive_all(&sent);
+    a.advance(WAY_NS);
+    b.advance(WAY_NS);
+    a.hear(&back);
+    assert_eq!(state(&a), SchedulerState::Ready);
+    let sent = a.poll_all();
+    assert_eq!(state(&a), SchedulerState::Active);
+    finish(&mut a, &mut b, sent);
+    assert_eq!(state(&a), SchedulerState::Idle);
+}
+
+// protocol.md §10.5, P26.
+#[test]
+fn peer_that_counts_more_than_it_acknowledges_is_counted() {
+    for (extra_per_packet, overcounted) in [(0_u32, false), (2, true)] {
+        let (mut a, mut b) = setup().pair();
+        a.post(write(1, 1 << 20, 0));
+        let mut sent = a.poll_all();
+        let mut packets = 0;
+        while !sent.is_empty() {
+            packets += sent.len() as u32;
+            a.advance(WAY_NS);
+            b.advance(WAY_NS);
+            let mut back = b.receive_all(&sent);
+            for wire in &mut back {
+                if let Headers::Sack(_, Some(state)) = &mut wire.sent.headers {
+                    state.rcvd_bytes += packets * extra_per_packet;
+                }
+            }
+            a.advance(WAY_NS);
+            b.advance(WAY_NS);
+            sent = a.receive_all(&back);
+        }
+        assert!(packets >= 256, "{packets}");
+        let bytes = a.qp.stats().bytes_overcounted;
+        assert_eq!(bytes > 0, overcounted, "{bytes}");
+        assert!(bytes <= u64::from((packets * extra_per_packet + 1) * 256), "{bytes}");
+    }
+}
+
 #[test]
 fn window_closes_and_opens_again() {
     let (mut a, mut b) = setup().pair();

@@ -1,7 +1,7 @@
 //! Numbers (protocol.md §10.3).
 
-use super::{MTU, fast, software};
-use crate::cc::{ConfigError, Network, NsccConfig, NsccParams};
+use super::{Bench, MTU, fast, software};
+use crate::cc::{ConfigError, Fixed, Network, NsccConfig, NsccParams};
 
 #[test]
 fn reference_network_has_the_numbers_of_the_text() {
@@ -171,4 +171,46 @@ fn wrong_configs_are_refused() {
     assert_eq!(refused(&|c| c.max_cwnd_bytes = 0), ConfigError::Zero("max_cwnd"));
     assert_eq!(refused(&|c| c.base_rtt_ns = 0), ConfigError::Zero("base_rtt"));
     assert_eq!(refused(&|c| c.target_delay_ns = 0), ConfigError::Zero("target_delay"));
+}
+
+// protocol.md §10.5: integers and fixed point, from the slowest links to the fastest.
+#[test]
+fn no_number_is_rounded_away_or_cut_off_between_25_mbit_and_eight_planes_of_400_gbit() {
+    let slow = Network {
+        base_rtt_ns: Some(3_000_000),
+        ..Network::new(1, 25_000_000, 1112)
+    };
+    let fast = Network::new(8, 400_000_000_000, 9000);
+    for network in [slow, fast] {
+        let params = NsccParams::new(&network);
+        let bdp = network.linkspeed_bps() as f64 / 8.0e9 * network.config_base_rtt_ns() as f64;
+        let (a, mtu) = (bdp / 150_000.0, f64::from(network.mtu_bytes));
+        let near = |found: Fixed, wanted: f64, what: &str| {
+            let found = f64::from(found.to_f32());
+            assert!(
+                (found - wanted).abs() <= wanted * 1.0e-6,
+                "{what}: {found}, not {wanted}"
+            );
+        };
+        near(params.alpha, 4.0 * a * mtu / 12_000.0, "alpha");
+        near(params.fi, 5.0 * mtu * a, "fi");
+        near(params.fi_scale, 0.25 * a, "fi_scale");
+        near(params.eta, 0.15 * mtu * a, "eta");
+        assert_eq!(params.max_cwnd_bytes, (1.5 * bdp) as u32);
+        // A window of one packet grows with one SACK, of the smallest packet, 1 ns below the target and above it.
+        for delay_ns in [params.target_qdelay_ns - 1, params.target_qdelay_ns] {
+            let mut bench = Bench::new(params).shrunk_to(u64::from(params.mtu_bytes));
+            bench.wait(2 * params.config_base_rtt_ns);
+            let before = bench.cwnd();
+            bench.sack(64, delay_ns, false);
+            let grown = bench.cwnd() - before;
+            assert!(grown >= params.eta.floor(), "{grown} at {delay_ns}");
+        }
+        // And one of the whole window, all at once, leads to the maximum and not beyond.
+        let mut bench = Bench::new(params).shrunk_to(u64::from(params.mtu_bytes));
+        bench.wait(2 * params.config_base_rtt_ns);
+        bench.sack(u64::from(params.max_cwnd_bytes), 0, false);
+        assert!(bench.cwnd() <= bench.nscc.max_wnd_bytes());
+        assert!(bench.cwnd() > u64::from(params.mtu_bytes) + params.eta.floor());
+    }
 }
