@@ -16,9 +16,10 @@ impl World {
     pub(crate) fn applications(&mut self, index: usize) -> Checked {
         for slot in 0..self.hosts[index].qps.len() {
             self.take_completions(index, slot)?;
-            self.post_work(index, slot)?;
-            // Work that was posted to a failed queue pair has ended by now.
-            self.take_completions(index, slot)?;
+            if self.post_work(index, slot)? {
+                // Work that was posted to a failed queue pair has ended by now.
+                self.take_completions(index, slot)?;
+            }
             self.note_end(index, slot);
         }
         Ok(())
@@ -127,7 +128,8 @@ impl World {
         }
     }
 
-    fn post_work(&mut self, index: usize, slot: usize) -> Checked {
+    /// Posts what may be posted. Returns whether that was anything.
+    fn post_work(&mut self, index: usize, slot: usize) -> Result<bool, Breach> {
         let Host { qps, effort, mood, .. } = &mut self.hosts[index];
         let now = Instant(mood.clock_ns(self.now_ns));
         let (place, causes) = (&mut qps[slot], &mut effort.causes);
@@ -135,6 +137,7 @@ impl World {
         let plan = &self.scenario.connections[connection];
         let name = &self.flows[connection][side].name;
         let arriving = &plan.flows[1 - side];
+        let before = *causes;
         while (place.work.receives.len() as u32) < arriving.receive_depth
             && place.work.receives_posted < u64::from(arriving.receives)
             && place.qp.state() != QpState::Reset
@@ -147,7 +150,7 @@ impl World {
             tap::show(&mut self.tap, place, now.as_ns(), &Seen::Receive(wr_id));
             *causes += 1;
             if place.qp.state() == QpState::Err {
-                return Ok(()); // It is flushed at once; the next ones later, so that this comes to an end.
+                return Ok(true); // It is flushed at once; the next ones later, so that this comes to an end.
             }
         }
         let flow = &mut self.flows[connection][side];
@@ -188,7 +191,7 @@ impl World {
             let gap_ns = plan.flows[side].gap_ns;
             place.next_post_ns = place.next_post_ns.max(self.now_ns) + self.rng.below(2 * gap_ns + 1);
         }
-        Ok(())
+        Ok(*causes > before)
     }
 }
 

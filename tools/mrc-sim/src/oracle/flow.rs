@@ -213,12 +213,44 @@ impl Flow {
     }
 }
 
+/// Bytes that are made at a time.
+const LINE: usize = 64;
+/// Seed of what makes the words of a line differ.
+const VARIATIONS: u64 = 0x5EED;
+
 /// `len` bytes that follow from `seed`; no two stretches are alike.
 fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len.next_multiple_of(8)];
-    for (word, place) in bytes.chunks_exact_mut(8).enumerate() {
-        place.copy_from_slice(&mix(seed, word as u64).to_le_bytes());
+    // A mixed word for a line of eight, each of which varies it: large runs spend their time elsewhere then.
+    let vary: [u64; 8] = std::array::from_fn(|at| mix(VARIATIONS, at as u64));
+    let mut bytes = Vec::with_capacity(len.next_multiple_of(LINE));
+    for number in 0..len.div_ceil(LINE) as u64 {
+        let word = mix(seed, number);
+        let mut line = [0; LINE];
+        for (place, vary) in line.chunks_exact_mut(8).zip(vary) {
+            place.copy_from_slice(&(word ^ vary).to_le_bytes());
+        }
+        bytes.extend_from_slice(&line);
     }
     bytes.truncate(len);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_stretches_of_data_are_alike() {
+        let bytes = random_bytes(7, 100_003);
+        assert_eq!(bytes.len(), 100_003);
+        let stretches: BTreeSet<&[u8]> = bytes.windows(16).collect();
+        assert_eq!(stretches.len(), bytes.len() - 15, "wherever they begin");
+        assert_eq!(random_bytes(7, 1000), bytes[..1000], "they follow from the seed");
+        let others = random_bytes(8, 100_003);
+        assert!(
+            others.windows(16).all(|other| !stretches.contains(other)),
+            "and from it alone"
+        );
+    }
 }

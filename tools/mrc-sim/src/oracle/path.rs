@@ -63,6 +63,8 @@ pub fn judge_path(
     // Answers take their paths elsewhere.
     let request = matches!(sent.headers, Headers::Write { .. } | Headers::Probe(_));
     let mut census = Census::new();
+    let both_up = exits.both_up();
+    let usable_ports = exits.open().intersection(cc_room);
     for view in qp.ev_states() {
         if request {
             census.add(&view);
@@ -77,13 +79,12 @@ pub fn judge_path(
             });
         }
         ensure!(
-            exits.both_up().is_empty() || view.eligible == exits.both_up().contains(view.entry.port),
+            both_up.is_empty() || view.eligible == both_up.contains(view.entry.port),
             Path,
             "{name}: {view:?} while these ports are up: {exits:?}"
         );
-        let usable =
-            view.state == EvState::Good && view.active && view.eligible && exits.open().contains(view.entry.port);
-        if usable && cc_room.contains(view.entry.port) {
+        let usable = view.state == EvState::Good && view.active && view.eligible;
+        if usable && usable_ports.contains(view.entry.port) {
             good += 1;
             // A path at the floor of the active set rests between its turns (protocol.md §8.2 (1)).
             if Some(other) != before && view.reason != Reason::Turn {
