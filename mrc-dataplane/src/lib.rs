@@ -4,9 +4,11 @@
 #[cfg(test)]
 extern crate self as mrc_dataplane;
 
+pub mod config_file;
 pub mod engine;
 pub mod neigh;
 pub mod netlink;
 pub mod port;
+pub mod profile;
 pub mod region;
 pub mod ring;

@@ -23,18 +23,19 @@ use crate::qp::MAX_PIECES;
 use crate::settings;
 
 /// A device that could be opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Device {
     config: EngineConfig,
 }
 
 impl Device {
-    /// The devices of this host: one, if the environment names its ports.
+    /// The devices of this host: one, if the environment names its ports or a file that does.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a variable without a usable value.
+    /// [`Error::Setting`] for a variable without a usable value, [`Error::ConfigFile`] for a file that cannot be used.
     pub fn list() -> Result<Vec<Device>> {
-        if std::env::var_os("MRC_PORTS").is_none_or(|ports| ports.is_empty()) {
+        let is_unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
+        if is_unset("MRC_PORTS") && is_unset("MRC_CONFIG") {
             return Ok(Vec::new());
         }
         Ok(vec![Device {
@@ -121,9 +122,12 @@ impl DeviceContext {
     /// | `MRC_EV_LAYOUT` | `flow_hi` (default) or `port_hi` |
     /// | `MRC_DSCPS` | `no_trim=0,trimmable=4,trimmable_retx=8,trimmed=12,trimmed_lasthop=16,control=46`; any part; `none` where optional |
     /// | `MRC_THREADS` | engine threads, default 1 |
+    /// | `MRC_CONFIG` | a file with all of this, and profiles: `mrc-verbs/CONFIG.md`; the other variables win over it |
+    /// | `MRC_EV_PROFILE`, `MRC_CC_PROFILE` | profiles of queue pairs that choose none, by name or number |
     ///
     /// # Errors
-    /// [`Error::Setting`] for a variable that is missing or has no usable value, else as [`open`](Self::open).
+    /// [`Error::Setting`] for a variable that is missing or has no usable value, [`Error::ConfigFile`] for a file that cannot be
+    /// used, else as [`open`](Self::open).
     pub fn from_env() -> Result<DeviceContext> {
         DeviceContext::open(config_from_env(&[])?)
     }

@@ -1,5 +1,6 @@
 //! One error for the crate's face. Every message is one line that names the thing, the limit and the remedy.
 
+use mrc_dataplane::config_file::ConfigFileError;
 use mrc_dataplane::engine::{CommandError, EngineError};
 
 use crate::connection::Incompatible;
@@ -135,6 +136,9 @@ pub enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// The configuration file cannot be used.
+    #[error(transparent)]
+    ConfigFile(#[from] ConfigFileError),
     /// A system call of the library failed.
     #[error("{what}: {source}")]
     System {
@@ -175,6 +179,7 @@ impl Error {
             | Error::Foreign { .. }
             | Error::PostState { .. }
             | Error::OutOfRegion { .. }
+            | Error::ConfigFile(_)
             | Error::Setting { .. } => libc::EINVAL,
         }
     }

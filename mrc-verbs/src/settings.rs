@@ -1,19 +1,30 @@
-//! An engine's configuration from the environment.
+//! An engine's configuration from the environment, and from the file that it names.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::str::FromStr;
 
+use mrc_dataplane::config_file;
 use mrc_dataplane::engine::{EngineConfig, PortConfig};
+use mrc_dataplane::profile::ProfileRef;
 use mrc_wire::{Dscps, EvLayout};
 
 use crate::error::{Error, Result};
 
 /// Reads the variables that [`DeviceContext::from_env`](crate::DeviceContext::from_env) lists.
 pub(crate) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<EngineConfig> {
-    let mut config = EngineConfig {
-        ports: ports(variable("MRC_PORTS"))?,
-        ..EngineConfig::default()
+    let file = variable("MRC_CONFIG").filter(|path| !path.trim().is_empty());
+    let mut config = match &file {
+        Some(path) => config_file::read(Path::new(path), EngineConfig::default())?,
+        None => EngineConfig::default(),
     };
+    config.ports = ports(variable("MRC_PORTS"), config.ports, file.as_deref())?;
+    if let Some(name) = variable("MRC_EV_PROFILE") {
+        config.profiles.ev_default = Some(ProfileRef::from(name.as_str()));
+    }
+    if let Some(name) = variable("MRC_CC_PROFILE") {
+        config.profiles.cc_default = Some(ProfileRef::from(name.as_str()));
+    }
     if let Some(text) = variable("MRC_GID4") {
         config.address_v4 = Some(parse::<Ipv4Addr>("MRC_GID4", &text, "an IPv4 address of this host")?);
     }
@@ -39,23 +50,35 @@ pub(crate) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Res
     Ok(config)
 }
 
-fn ports(text: Option<String>) -> Result<Vec<PortConfig>> {
+/// The ports of `MRC_PORTS`, or those of the file. Where both name ports they must be the same, since EVs name ports by number.
+fn ports(text: Option<String>, of_file: Vec<PortConfig>, file: Option<&str>) -> Result<Vec<PortConfig>> {
     let text = text.unwrap_or_default();
-    let ports: Vec<PortConfig> = text
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .map(|name| match name.split_once('@') {
-            None => Ok(PortConfig::new(name)),
-            Some((name, mbps)) => {
-                let mbps: u64 = parse("MRC_PORTS", mbps, "a link speed in Mbit/s, as in p1@200")?;
-                Ok(PortConfig {
-                    link_speed_bps: Some(mbps.saturating_mul(1_000_000)),
-                    ..PortConfig::new(name)
-                })
-            }
-        })
-        .collect::<Result<_>>()?;
+    let mut ports = listed_ports(&text)?;
+    if ports.is_empty() {
+        ports = of_file;
+    } else if let (false, Some(file)) = (of_file.is_empty(), file) {
+        let names = |ports: &[PortConfig]| {
+            ports
+                .iter()
+                .map(|port| port.name.as_str())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        if names(&ports) != names(&of_file) {
+            return Err(Error::Setting {
+                name: "MRC_PORTS",
+                value: text,
+                problem: format!(
+                    "{file} has the ports {}: name the same in the same order, or leave it unset",
+                    names(&of_file)
+                ),
+            });
+        }
+        for (port, other) in ports.iter_mut().zip(of_file) {
+            port.link_speed_bps = port.link_speed_bps.or(other.link_speed_bps);
+            port.queue = other.queue;
+        }
+    }
     if ports.is_empty() {
         return Err(setting(
             "MRC_PORTS",
@@ -64,6 +87,27 @@ fn ports(text: Option<String>) -> Result<Vec<PortConfig>> {
         ));
     }
     Ok(ports)
+}
+
+fn listed_ports(text: &str) -> Result<Vec<PortConfig>> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(|name| match name.split_once('@') {
+            None => Ok(PortConfig::new(name)),
+            Some((name, mbps)) => {
+                const SPEED: &str = "a link speed in Mbit/s, as in p1@200";
+                let mbps: u64 = parse("MRC_PORTS", mbps, SPEED)?;
+                if mbps == 0 {
+                    return Err(setting("MRC_PORTS", text, SPEED));
+                }
+                Ok(PortConfig {
+                    link_speed_bps: Some(mbps.saturating_mul(1_000_000)),
+                    ..PortConfig::new(name)
+                })
+            }
+        })
+        .collect()
 }
 
 fn dscps(dscps: &mut Dscps, text: &str) -> Result<()> {
@@ -102,6 +146,8 @@ fn setting(name: &'static str, value: &str, wanted: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     fn read(variables: &[(&str, &str)]) -> Result<EngineConfig> {
@@ -149,11 +195,43 @@ mod tests {
     }
 
     #[test]
+    fn a_file_gives_what_the_environment_leaves_open() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let text = "[device]\nudp_port = 5000\nthreads = 2\nev_profile = 'a'\n[[port]]\nname = 'p1'\nspeed_bps = 100_000_000\n\
+                    [[port]]\nname = 'p2'\nspeed_bps = 100_000_000\n[[ev_profile]]\nname = 'a'\nmode = 'AUTO'\n";
+        file.write_all(text.as_bytes()).unwrap();
+        let path = file.path().to_str().unwrap();
+        let config = read(&[("MRC_CONFIG", path), ("MRC_UDP_PORT", "6000")]).unwrap();
+        assert_eq!((config.udp_port, config.threads, config.ports.len()), (6000, 2, 2));
+        assert_eq!(config.profiles.ev_default, Some(ProfileRef::Name("a".into())));
+        let config = read(&[
+            ("MRC_CONFIG", path),
+            ("MRC_PORTS", "p1@200,p2"),
+            ("MRC_EV_PROFILE", "0"),
+        ])
+        .unwrap();
+        let speeds: Vec<_> = config.ports.iter().map(|port| port.link_speed_bps).collect();
+        assert_eq!(speeds, [Some(200_000_000), Some(100_000_000)]);
+        assert_eq!(config.profiles.ev_default, Some(ProfileRef::Id(0)));
+
+        let message = read(&[("MRC_CONFIG", path), ("MRC_PORTS", "p2,p1")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.starts_with("MRC_PORTS=\"p2,p1\": ") && message.contains("has the ports p1,p2"),
+            "{message}"
+        );
+        let message = read(&[("MRC_CONFIG", "/nowhere/f.toml")]).unwrap_err().to_string();
+        assert!(message.starts_with("/nowhere/f.toml: cannot read it"), "{message}");
+    }
+
+    #[test]
     fn wrong_values_name_the_variable_and_the_remedy_in_one_line() {
         for bad in [
             &[][..],
             &[("MRC_PORTS", " , ")],
             &[("MRC_PORTS", "p1@fast")],
+            &[("MRC_PORTS", "p1@0")],
             &[("MRC_PORTS", "p1"), ("MRC_UDP_PORT", "70000")],
             &[("MRC_PORTS", "p1"), ("MRC_EV_LAYOUT", "other")],
             &[("MRC_PORTS", "p1"), ("MRC_DSCPS", "control=64")],

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mrc_wire::{DEFAULT_UDP_PORT, Dscps, EvLayout, PortNum};
+use mrc_wire::{DEFAULT_UDP_PORT, Dscps, EvLayout, PortNum, PortSet};
 
 use super::error::EngineError;
+use crate::profile::{ProfileConfig, Registry};
 
 /// One network interface to use. Ports are numbered from 1 in the order of [`EngineConfig::ports`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl PortConfig {
 }
 
 /// What an engine is started with. Everything but the ports has a default.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EngineConfig {
     /// The ports (planes).
     pub ports: Vec<PortConfig>,
@@ -64,6 +65,10 @@ pub struct EngineConfig {
     pub transmit_frames: u32,
     /// Queue pairs per thread.
     pub max_qps: u32,
+    /// Format, EV and CC profiles at the start.
+    pub profiles: ProfileConfig,
+    /// The file that says so, for errors about it.
+    pub config_file: Option<String>,
 }
 
 impl Default for EngineConfig {
@@ -85,6 +90,8 @@ impl Default for EngineConfig {
             receive_buffers: 512,
             transmit_frames: 192,
             max_qps: 4096,
+            profiles: ProfileConfig::default(),
+            config_file: None,
         }
     }
 }
@@ -139,6 +146,8 @@ impl EngineConfig {
                 "UDP port 0 cannot be used: the default is 4791".into(),
             ));
         }
+        // Once for nothing, so that a profile that is wrong is refused before any port is opened.
+        self.registry([0; 32])?;
         if self.max_qps == 0 || self.max_qps > crate::ring::BELLS {
             let most = crate::ring::BELLS;
             return Err(EngineError::Config(format!(
@@ -147,6 +156,15 @@ impl EngineConfig {
             )));
         }
         Ok(())
+    }
+
+    /// The register of its profiles.
+    pub(crate) fn registry(&self, seed: [u8; 32]) -> Result<Registry, EngineError> {
+        let ports = PortSet::first(self.ports.len() as u8);
+        Registry::new(&self.profiles, ports, seed).map_err(|fault| {
+            let file = self.config_file.as_ref();
+            EngineError::Config(file.map_or_else(|| fault.to_string(), |file| format!("{file}: {fault}")))
+        })
     }
 
     /// Is this one of the own node addresses?
