@@ -11,6 +11,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod addr;
 mod attr;
 mod bitmap;
 pub mod cc;
@@ -32,6 +33,7 @@ mod tests;
 mod time;
 mod work;
 
+pub use addr::{AddrError, AddressMap, NodeAddrs};
 pub use attr::{
     EvEntry, InitAttr, ModifyAttr, PathConfig, PeerCaps, QpCreate, RetryAttr, RtrAttr, RtsAttr, Tuning, Universe,
 };
