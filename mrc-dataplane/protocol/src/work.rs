@@ -235,11 +235,13 @@ pub enum DropReason {
     Syndrome,
     /// The limit of protocol.md §14 left it without an answer.
     RateLimited,
+    /// A write that the peer may not do, spared once (protocol.md §14, P28).
+    Access,
 }
 
 impl DropReason {
     /// How many reasons there are: the size of a table indexed by `reason as usize`.
-    pub const COUNT: usize = Self::RateLimited as usize + 1;
+    pub const COUNT: usize = Self::Access as usize + 1;
 }
 
 /// Something the application or the controller should know.
@@ -299,6 +301,9 @@ pub enum UniverseError {
     /// Not in RESET.
     #[error("queue pair in state {0:?}: its paths can be exchanged in RESET only")]
     State(crate::QpState),
+    /// Not between INIT and RESET.
+    #[error("queue pair in RESET, or destroyed: its paths are exchanged with its attributes")]
+    NotLive,
     /// The paths themselves.
     #[error(transparent)]
     Create(#[from] CreateError),

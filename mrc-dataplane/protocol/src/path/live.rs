@@ -24,9 +24,29 @@ impl PathSet {
     }
 
     /// Since when a path has its EV.
-    pub(super) fn born(&self, index: EvIndex) -> Instant {
+    pub(crate) fn born(&self, index: EvIndex) -> Instant {
         let word = self.words.get(usize::from(index));
-        word.map_or(Instant::ZERO, |word| word.born)
+        word.map_or(self.born, |word| word.born.max(self.born))
+    }
+
+    /// Another universe in the place of this one. What is known of the ports stays, and so do events and counts.
+    pub(crate) fn exchange(&mut self, mut new: Self, now: Instant) {
+        new.born = now;
+        new.set_loss_condemns(self.loss_condemns);
+        new.heard_last = self.heard_last;
+        core::mem::swap(&mut new.events, &mut self.events);
+        core::mem::swap(&mut new.met, &mut self.met);
+        for (port, plane) in self.planes.iter().enumerate() {
+            let Some(successor) = new.planes.get_mut(port) else {
+                break;
+            };
+            (successor.withdrawn, successor.returned) = (plane.withdrawn, plane.returned);
+            new.heard_at[port] = self.heard_at[port];
+            new.down_until[port] = self.down_until[port];
+        }
+        let (local_up, peer_up) = self.told_ports;
+        new.set_ports(local_up, peer_up, now);
+        *self = new;
     }
 
     /// Outer addresses of a path, with SRv6.

@@ -119,6 +119,8 @@ pub(crate) struct PathSet {
     ev_mask: u32,
     /// By path; empty without a profile.
     words: Box<[Word]>,
+    /// Since when this is the universe: what was sent before was sent on another one.
+    born: Instant,
     /// Paths whose failure or return the profile has not heard of.
     unreported: check::Bits,
     /// As configured.
@@ -187,10 +189,11 @@ impl PathSet {
                 Universe::Profile(_) => entries.iter().map(Word::new).collect(),
                 _ => Box::default(),
             },
+            born: Instant::ZERO,
             unreported: check::Bits::new(entries.len()),
             active: config.active,
             min_active_config: config.min_active,
-            told_ports: (ports, PortSet::first(PortNum::MAX)),
+            told_ports: (PortSet::first(PortNum::MAX), PortSet::first(PortNum::MAX)),
             planes,
             rotation: Rotation::new(entries.len(), config.reshuffle_passes),
             min_active,

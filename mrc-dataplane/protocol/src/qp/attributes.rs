@@ -55,6 +55,25 @@ impl Qp {
         true
     }
 
+    /// The controller has given the profile new fields: its EVs, and perhaps their number, are others
+    /// ([`crate::profile::Touched::All`]). As after [`Qp::handle_entry`], what is in flight goes elsewhere and nobody is blamed; what
+    /// is known of ports stays. Not in RESET, where [`Qp::handle_universe`] does it. Allocates.
+    pub fn handle_regenerated(&mut self, cx: &mut Cx<'_>, path: &PathConfig) -> Result<(), UniverseError> {
+        if self.state == QpState::Reset || self.lingering {
+            return Err(UniverseError::NotLive);
+        }
+        let now = self.clock(cx.now);
+        let new = PathSet::new(path, self.paths.draw_seed())?;
+        let (requestor, mut env) = self.sending(cx);
+        requestor.withdraw_all(&mut env);
+        requestor.set_paths(new.len());
+        env.paths.exchange(new, now);
+        if self.state == QpState::Rts {
+            self.requestor.review_paths(&self.paths, now, &mut self.stats);
+        }
+        Ok(())
+    }
+
     /// A path of its profile that failed or returned since the last call: the entry, and whether it is bad now. For
     /// [`crate::profile::Profiles::handle_path`], which counts events and those that nobody took (P20); none is lost here.
     pub fn poll_path_report(&mut self) -> Option<(u32, bool)> {

@@ -321,7 +321,17 @@ impl Requestor {
         self.marks.retain(|&other| other != index);
     }
 
-    /// Another number of paths, before anything is sent.
+    /// Every path is about to be exchanged: packets in flight go elsewhere, and answers to probes say nothing any more.
+    pub(crate) fn withdraw_all(&mut self, env: &mut Env<'_>) {
+        for index in 0..self.lanes.len() as EvIndex {
+            self.withdraw_lane(index, env);
+        }
+        self.probes.clear();
+        self.tail.forget_path();
+        self.waits.caution = None;
+    }
+
+    /// Another number of paths, while nothing is in flight.
     pub(crate) fn set_paths(&mut self, paths: usize) {
         self.table.set_paths(paths);
         self.lanes = vec![Lane::default(); paths];

@@ -216,7 +216,7 @@ impl Requestor {
             env.stats.losses_spurious += 1;
         }
         self.newest_acked = self.newest_acked.max(Some(copy.sent));
-        if copy.is_last {
+        if copy.is_last && env.paths.born(record.ev) <= copy.sent {
             let rtt_ns = self.rtt.srtt_ns(env.cc);
             env.paths
                 .handle(record.ev, Happening::Delivered, Reason::Turn, env.now, rtt_ns);

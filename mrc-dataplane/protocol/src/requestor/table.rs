@@ -214,6 +214,10 @@ impl Table {
     /// Another number of paths; nothing is in flight.
     pub(super) fn set_paths(&mut self, paths: usize) {
         self.lanes = vec![List::EMPTY; paths].into_boxed_slice();
+        for record in &mut self.records {
+            // There is always a first one, and it is too young for what was sent before.
+            record.ev = 0;
+        }
     }
 
     pub(super) fn clear(&mut self) {

@@ -31,6 +31,11 @@ impl Tail {
         self.last = Some(ev);
     }
 
+    /// The universe is another one.
+    pub(super) fn forget_path(&mut self) {
+        self.last = None;
+    }
+
     /// A SACK or a Transport ACK came.
     pub(super) fn heard(&mut self, now: Instant) {
         self.since = now;

@@ -3,6 +3,7 @@
 mod control;
 mod probes;
 mod profiles;
+mod regenerated;
 mod rotation;
 mod table;
 mod verdicts;
