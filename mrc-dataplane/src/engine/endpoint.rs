@@ -58,6 +58,9 @@ impl Core {
         if reply.ports_changed {
             self.peer_ports_changed = true;
         }
+        if let Some(index) = index {
+            self.hear_peer(index, port, now);
+        }
         match index {
             Some(peer) if answer && self.answers.len() < BACKLOG => self.answers.push_back(Parcel {
                 peer,

@@ -90,13 +90,7 @@ impl EndpointOps {
         }
         peer.answers.take(now);
         self.answers.take(now);
-        // §9.3: the last one wins.
-        let is_update = erth.op == EndpointOp::PORT_STATUS_UPDATE;
-        let ports_changed = is_update && peer.ports != erth.ports();
-        if is_update {
-            peer.ports = erth.ports();
-            peer.told = now;
-        }
+        let ports_changed = erth.op == EndpointOp::PORT_STATUS_UPDATE && peer.tell(erth.ports(), now);
         Ok(EndpointReply {
             bth: Bth {
                 p_key: self.p_key,

@@ -2,6 +2,7 @@
 //! §9.3, §14).
 
 mod answer;
+mod doubt;
 mod probe;
 mod status;
 #[cfg(test)]
@@ -10,12 +11,13 @@ mod tests;
 use mrc_wire::{Bth, Erth, Ev, EvLayout, Headers, Opcode, Packet, PortNum, PortSet, Psn, Qpn, TrafficClass};
 
 pub use self::answer::{EndpointDrop, EndpointLimits, EndpointReply};
+use self::doubt::Doubts;
 use self::probe::Probes;
 pub use self::probe::{EvProbe, EvProbeAnswer, EvProbeResult, MAX_EV_PROBES};
 use self::status::Status;
 use crate::limit::TokenBucket;
 use crate::profile::Containers;
-use crate::time::{Instant, SEC};
+use crate::time::{Instant, SEC, earlier};
 
 /// A remote node (protocol.md §3): one record for all its addresses.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ pub struct Peer {
     told: Instant,
     /// What it is to know of this side's ports.
     status: Status,
+    /// Whether what it said is true.
+    doubts: Doubts,
 }
 
 impl Peer {
@@ -37,6 +41,7 @@ impl Peer {
             ports: PortSet::first(PortNum::MAX),
             told: Instant::ZERO,
             status: Status::new(own),
+            doubts: Doubts::default(),
         }
     }
 
@@ -54,16 +59,30 @@ impl Peer {
     /// pairs. The mask has its way for a second (protocol.md §9.3).
     pub fn handle_arrival(&mut self, port: PortNum, now: Instant) -> bool {
         self.status.heard(now);
-        let shown = !self.ports.contains(port) && now.since(self.told) >= SEC;
-        if shown {
-            self.ports.insert(port);
+        let proven = self.doubts.take_proven().with(port);
+        let shown = proven.difference(self.ports);
+        if shown.is_empty() || now.since(self.told) < SEC {
+            return false;
         }
-        shown
+        self.ports = self.ports.union(shown);
+        true
     }
 
     /// When [`EndpointOps::poll_update`] has something for this peer.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.status.next_timeout()
+        earlier(self.status.next_timeout(), self.doubts.next_timeout(self.doubted()))
+    }
+
+    /// Up here, and down there as far as it says.
+    fn doubted(&self) -> PortSet {
+        self.status.mask().difference(self.ports)
+    }
+
+    /// Says which of its ports are up: the last one wins (protocol.md §9.3). Is it news?
+    fn tell(&mut self, ports: PortSet, now: Instant) -> bool {
+        self.told = now;
+        self.doubts.told(now);
+        core::mem::replace(&mut self.ports, ports) != ports
     }
 }
 
@@ -145,9 +164,11 @@ impl EndpointOps {
     }
 
     /// The port status update that is due to this peer, over one of the ports of `room` (those that lead to it and have a
-    /// free transmit slot).
+    /// free transmit slot); or a probe of a port that it says is down (protocol.md §14).
     pub fn poll_update(&mut self, peer: &mut Peer, room: PortSet, now: Instant) -> Option<EndpointRequest> {
-        let port = peer.status.next_port(room, peer.ports, now)?;
+        let Some(port) = peer.status.next_port(room, peer.ports, now) else {
+            return self.poll_doubt(peer, room, now);
+        };
         let id = self.ids.take();
         peer.status.sent(id, port, now);
         let headers = Headers::EndpointRequest(Erth {
@@ -166,7 +187,28 @@ impl EndpointOps {
         })
     }
 
-    /// An answer for this side arrived on `port`. `name` and `peer`: the caller's name of the node that its source address
+    fn poll_doubt(&mut self, peer: &mut Peer, room: PortSet, now: Instant) -> Option<EndpointRequest> {
+        let port = peer.doubts.next_port(peer.doubted(), room, now)?;
+        let id = self.ids.take();
+        peer.doubts.sent(id, port, now);
+        let headers = Headers::EndpointRequest(Erth {
+            op: mrc_wire::EndpointOp::EV_PROBE,
+            port_status_mask: 0,
+            tx_timestamp: now.tick(),
+            ftype: mrc_wire::Tseth::FTYPE_PRESENT,
+        });
+        Some(EndpointRequest {
+            bth: self.request_bth(id),
+            headers,
+            ev: self.any_ev(),
+            encap: None,
+            port,
+            // protocol.md §12: that of data.
+            class: RequestClass::Of(TrafficClass::NoTrim),
+        })
+    }
+
+    /// An answer for this side arrived on `port`; [`Peer::handle_arrival`] is to be called too, afterwards. `name` and `peer`: the caller's name of the node that its source address
     /// belongs to, and its record.
     pub fn handle_response(
         &mut self,
@@ -185,7 +227,7 @@ impl EndpointOps {
         // wire-format.md §8, W21: by id, not by operation.
         let id = (packet.bth.psn.get() & 0xffff) as u16;
         if self.probes.answered(name, id, eeth.tx_timestamp, port, now)
-            || peer.is_some_and(|peer| peer.status.answered(id))
+            || peer.is_some_and(|peer| peer.status.answered(id) || peer.doubts.answered(id))
         {
             Ok(())
         } else {

@@ -291,3 +291,82 @@ fn ids_keep_their_low_bits() {
         assert_eq!(request.bth.psn.get() & 3, 3);
     }
 }
+
+/// Says to `peer` that these ports of it are up.
+fn said(ops: &mut EndpointOps, peer: &mut Peer, mask: PortSet, now: Instant) {
+    let mut bth = Bth::new(Opcode::EndpointRequest, Qpn::ENDPOINT, Psn::new(1));
+    bth.p_key = Bth::DEFAULT_P_KEY;
+    let headers = Headers::EndpointRequest(Erth {
+        op: EndpointOp::PORT_STATUS_UPDATE,
+        port_status_mask: mask.bits(),
+        tx_timestamp: Tick(1),
+        ftype: 1,
+    });
+    ops.handle_request(Some(peer), &packet(bth, headers, Ev(1)), port(1), now)
+        .unwrap();
+}
+
+/// §14 "verify by probes", §9.3: a mask that anybody may have forged is found out after its second.
+#[test]
+fn port_that_is_said_to_be_down_is_probed_and_comes_back_with_the_answer() {
+    let (mut ops, mut peer) = (ops(), peer());
+    said(&mut ops, &mut peer, without(2), NOW);
+    assert_eq!(peer.next_timeout(), Some(NOW + SEC));
+    assert_eq!(ops.poll_update(&mut peer, PORTS, NOW + SEC - 1), None);
+    let probe = ops.poll_update(&mut peer, PORTS, NOW + SEC).unwrap();
+    let Headers::EndpointRequest(erth) = probe.headers else {
+        panic!("{probe:?}")
+    };
+    assert_eq!((erth.op, probe.port), (EndpointOp::EV_PROBE, port(2)));
+    assert_eq!(probe.class, RequestClass::Of(TrafficClass::NoTrim));
+    // Somebody else's answer says nothing.
+    let now = NOW + SEC + MS;
+    let wrong = answer(probe.bth.psn.get() + 1, EndpointOp::EV_PROBE, Tick(0));
+    let refused = ops.handle_response(0, Some(&mut peer), &wrong, port(1), now);
+    assert_eq!(refused, Err(EndpointDrop::UnknownId));
+    assert!(!peer.handle_arrival(port(1), now));
+    // The answer came another way, and speaks of the way there.
+    let right = answer(probe.bth.psn.get(), EndpointOp::EV_PROBE, Tick(0));
+    assert_eq!(ops.handle_response(0, Some(&mut peer), &right, port(1), now), Ok(()));
+    assert!(peer.handle_arrival(port(1), now), "its queue pairs are to be told");
+    assert_eq!(peer.ports(), PORTS);
+    assert_eq!(peer.next_timeout(), None, "nothing is doubted any more");
+    assert_eq!(
+        ops.handle_response(0, Some(&mut peer), &right, port(1), now),
+        Err(EndpointDrop::UnknownId),
+        "once"
+    );
+}
+
+/// §14: ports that are down indeed cost less and less.
+#[test]
+fn ports_that_stay_down_are_probed_ever_more_seldom() {
+    let (mut ops, mut peer) = (ops(), peer());
+    said(&mut ops, &mut peer, PORTS.difference(without(2)), NOW);
+    let sent = updates(&mut ops, &mut peer, NOW + 300 * SEC);
+    let seconds: Vec<(u64, u8)> = sent
+        .iter()
+        .map(|(at, request)| (at / SEC, request.port.get()))
+        .collect();
+    let rounds: Vec<u64> = seconds.iter().step_by(3).map(|&(at, _)| at).collect();
+    assert_eq!(rounds, [1, 2, 4, 8, 16, 32, 64, 128, 192, 256]);
+    assert!(
+        seconds
+            .chunks(3)
+            .all(|round| round.iter().map(|&(_, port)| port).eq([1, 3, 4]))
+    );
+    // A new word stands for a second, and begins anew.
+    let later = NOW + 300 * SEC;
+    said(&mut ops, &mut peer, without(3), later);
+    assert_eq!(peer.next_timeout(), Some(later + SEC));
+    // Own ports that are down are nobody's to probe.
+    peer.handle_local_ports(without(3), later);
+    while let Some(request) = ops.poll_update(&mut peer, PORTS, later) {
+        let settled = answer(request.bth.psn.get(), EndpointOp::PORT_STATUS_UPDATE, Tick(0));
+        assert_eq!(
+            ops.handle_response(0, Some(&mut peer), &settled, port(1), later),
+            Ok(())
+        );
+    }
+    assert_eq!(peer.next_timeout(), None);
+}
