@@ -74,6 +74,7 @@ impl Setup {
                 sack_gen_threshold_bytes: draw.pick(&[0, 1, 1024, 16384, 65536]),
                 sack_hold_ns: draw.pick(&[0, 1, 20_000, Tuning::MAX_SACK_HOLD_NS]),
                 extra_sacks: draw.pick(&[0, 1, 15, 255]),
+                spare_first_violation: draw.below(4) == 0,
                 reo_min_ns: draw.magnitude() >> 30,
                 answers_per_s: draw.pick(&[0, 1, 1000, u32::MAX]),
                 answers_burst: draw.pick(&[0, 1, 256, u32::MAX]),

@@ -115,6 +115,9 @@ pub struct Tuning {
     pub answers_burst: u32,
     /// As requestor: send less when the responder asks for it (protocol.md §11).
     pub flow_control: bool,
+    /// As responder: a write that fails the access check is dropped in silence the first time, and refused when its PSN fails
+    /// again. A peer that means it repeats it; who forges packets must hit the same PSN twice (protocol.md §14, P28).
+    pub spare_first_violation: bool,
 }
 
 impl Default for Tuning {
@@ -127,6 +130,7 @@ impl Default for Tuning {
             answers_per_s: 1000,
             answers_burst: 256,
             flow_control: true,
+            spare_first_violation: false,
         }
     }
 }

@@ -71,6 +71,7 @@ const PROTOCOL_CODES: [&str; mrc_protocol::DropReason::COUNT] = [
     "not_outstanding",
     "syndrome",
     "rate_limited",
+    "access",
 ];
 
 /// What one thread counts on one port.

@@ -62,6 +62,8 @@ pub(crate) struct Responder {
     /// The largest window that the peer was ever told, in PSNs.
     announced: u32,
     remote_write: bool,
+    /// PSNs whose write failed the access check once; `None` = no such patience (P28).
+    spared: Option<BitRing>,
     /// Everything up to here was received; `ePSN` is the next.
     cack_psn: Psn,
     max_rcv_psn: Psn,
@@ -102,6 +104,7 @@ impl Responder {
             },
             announced: window,
             remote_write: false,
+            spared: create.tuning.spare_first_violation.then(|| BitRing::new(window)),
             cack_psn: Psn::new(0),
             max_rcv_psn: Psn::new(0),
             received: BitRing::new(window),
@@ -148,6 +151,9 @@ impl Responder {
         self.last.clear_all();
         self.asked.clear_all();
         self.unshown.clear_all();
+        if let Some(spared) = &mut self.spared {
+            spared.clear_all();
+        }
         self.unshown_count = 0;
         (self.ooo_count, self.rcvd_bytes, self.messages) = (0, 0, 0);
         self.stash.clear();

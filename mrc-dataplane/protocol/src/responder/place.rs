@@ -144,6 +144,7 @@ impl Responder {
                 self.parting = Some(Parting::Nack(trigger.nack(NackReason::UNEXP_EVENT)));
                 return Outcome::Refused(Refusal::Broken);
             }
+            Err(Rejection::Final(Refusal::Access)) if self.spare(psn) => return Outcome::Dropped(DropReason::Access),
             Err(Rejection::Final(refusal)) => return self.refuse(psn, refusal),
             Err(Rejection::ForNow(shortage)) => return self.refuse_for_now(&trigger, shortage.reason(), env),
         }
@@ -153,6 +154,9 @@ impl Responder {
         }
         self.rcvd_bytes = self.rcvd_bytes.wrapping_add(u64::from(packet.nominal_size()));
         self.received.set(psn);
+        if let Some(spared) = &mut self.spared {
+            spared.clear(psn);
+        }
         self.unshown.set(psn);
         self.unshown_count += 1;
         if bth.opcode.is_last() {
@@ -299,6 +303,11 @@ impl Responder {
             psn = psn.next();
         }
         Ok(())
+    }
+
+    /// P28: is this the first write with this PSN that fails the access check, and are those spared?
+    fn spare(&mut self, psn: Psn) -> bool {
+        self.spared.as_mut().is_some_and(|spared| spared.set(psn))
     }
 
     fn refuse(&mut self, psn: Psn, refusal: Refusal) -> Outcome {

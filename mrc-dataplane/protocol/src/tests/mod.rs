@@ -16,4 +16,5 @@ mod states;
 mod tail;
 mod timeouts;
 mod transfer;
+mod violations;
 mod window;
