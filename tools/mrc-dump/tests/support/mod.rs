@@ -6,6 +6,8 @@
     reason = "each test file uses its part; a test may unwrap"
 )]
 
+pub(crate) mod tshark;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
