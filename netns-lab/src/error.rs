@@ -14,6 +14,12 @@ pub enum LabError {
         /// What was asked for.
         name: String,
     },
+    /// Arguments that do not go together.
+    #[error("{message}")]
+    Usage {
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// A figure of the topology is out of its range.
     #[error("{what} is {value}: topology '{topology}' takes {low} to {high}")]
     OutOfRange {
@@ -28,6 +34,16 @@ pub enum LabError {
         /// Largest allowed.
         high: usize,
     },
+    /// A file of a topology that cannot be understood.
+    #[error("{file}:{line}: {message}")]
+    File {
+        /// Which file.
+        file: String,
+        /// Where in it.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
     /// Namespaces need privilege.
     #[error(
         "cannot create network namespaces: CAP_SYS_ADMIN is missing; run as root (sudo) or with --privileged in a container"
@@ -40,6 +56,14 @@ pub enum LabError {
         name: String,
         /// The names there are.
         known: String,
+    },
+    /// A link that does not exist.
+    #[error("no link '{name}' in this lab: `netns-lab show` lists them, for example {example}")]
+    UnknownLink {
+        /// What was asked for.
+        name: String,
+        /// One that there is.
+        example: String,
     },
     /// A plane that does not exist.
     #[error("no plane {plane} in this lab: planes are 1 to {planes}")]

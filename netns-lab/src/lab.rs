@@ -24,6 +24,8 @@ const INDICES: u32 = 1 << 12;
 /// How long a link may take to change its state on a machine that is busy with other things.
 const LINK_DEADLINE: Duration = Duration::from_secs(10);
 const BRIDGE: &str = "br0";
+/// What the route of a switch's own uSID leaves by: any interface but `lo`, and one that never goes down.
+const SID_INTERFACE: &str = "sid";
 
 /// A fabric in namespaces. Everything in it ends when it is dropped or its process ends, however that ends.
 ///
@@ -88,6 +90,7 @@ impl Lab {
         let ends = || lab.plan.links.iter().flat_map(|l| l.ends);
         ends().try_for_each(|end| lab.wait_link(end, "up", LinkStatus::usable))?;
         ends().try_for_each(|end| lab.add_routes(end))?;
+        (0..lab.plan.nodes.len()).try_for_each(|node| lab.add_spreads(node))?;
         ends().try_for_each(|end| lab.wait_addresses(end))?;
         Ok(lab)
     }
@@ -127,6 +130,12 @@ impl Lab {
                     Role::Host => {}
                 }
                 rtnl.set_up(index, true)?;
+            }
+            if let Some(sid) = node.kernel_sid {
+                let index = self.first_index + INDICES - 2;
+                rtnl.add_ifb(SID_INTERFACE, index)?;
+                rtnl.set_up(index, true)?;
+                rtnl.add_sid(index, plan::sid_prefix(sid), plan::BLOCK_BITS)?;
             }
         }
         self.flush()
@@ -172,6 +181,26 @@ impl Lab {
         }
         for &(address, mac) in &interface.neighbours {
             rtnl.add_neighbour(index, address, mac)?;
+        }
+        rtnl.flush()
+    }
+
+    /// Adds, or adds again, a node's routes over several interfaces; those that are disabled take no part.
+    fn add_spreads(&self, node: usize) -> Result<(), LabError> {
+        let mut routes = Vec::new();
+        for spread in &self.plan.nodes[node].spread {
+            let mut legs = Vec::new();
+            for &(interface, via) in &spread.legs {
+                let end = End { node, interface };
+                if self.status(end)?.admin_up() {
+                    legs.push((self.index(end), via));
+                }
+            }
+            routes.push((spread.destination, legs));
+        }
+        let mut rtnl = self.namespaces[node].rtnl();
+        for (destination, legs) in routes.iter().filter(|(_, legs)| !legs.is_empty()) {
+            rtnl.add_spread(*destination, legs)?;
         }
         rtnl.flush()
     }
@@ -285,6 +314,18 @@ impl Lab {
         self.set_end(near, far, up)
     }
 
+    /// Takes the cable of a link away, or plugs it in again, by its name (see [`Plan::link_name`]). At a host's link as
+    /// [`Self::set_link`]; between switches it is the end farther from the hosts that is set down.
+    pub fn set_link_named(&self, link: &str, up: bool) -> Result<(), LabError> {
+        let [near, far] = self.plan.link(link)?.ends;
+        self.set_end(far, near, up)
+    }
+
+    /// The names of all links of the fabric.
+    pub fn links(&self) -> Vec<String> {
+        self.plan.fabric_links().map(|l| self.plan.link_name(l)).collect()
+    }
+
     fn set_end(&self, end: End, other: End, up: bool) -> Result<(), LabError> {
         {
             let mut rtnl = self.namespaces[end.node].rtnl();
@@ -303,6 +344,7 @@ impl Lab {
         ends.into_iter()
             .try_for_each(|e| self.wait_link(e, "up", LinkStatus::usable))?;
         ends.into_iter().try_for_each(|e| self.add_routes(e))?;
+        ends.into_iter().try_for_each(|e| self.add_spreads(e.node))?;
         ends.into_iter().try_for_each(|e| self.wait_addresses(e))
     }
 

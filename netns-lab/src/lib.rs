@@ -6,6 +6,7 @@
 
 mod capture;
 mod error;
+pub mod fabric;
 mod lab;
 mod namespace;
 mod netlink;
@@ -15,6 +16,7 @@ mod topology;
 
 pub use capture::{Capture, Captured};
 pub use error::LabError;
+pub use fabric::{FabricSpec, Overflow, QueueSpec, Routing};
 pub use lab::{Counters, Host, Lab, Namespace};
 pub use nix::sys::signal::Signal;
 pub use process::{Process, ProcessGroup};

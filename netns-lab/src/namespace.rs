@@ -54,15 +54,25 @@ const SYSCTLS: [(&str, &str); 20] = [
 ];
 
 /// What holds in a switch in addition.
-const SWITCH_SYSCTLS: [(&str, &str); 2] = [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
+const SWITCH_SYSCTLS: [(&str, &str); 6] = [
+    ("ipv4/ip_forward", "1"),
+    ("ipv6/conf/all/forwarding", "1"),
+    // Routes over several ports hash over both addresses and both ports, and over the flow label of IPv6.
+    ("ipv4/fib_multipath_hash_policy", "3"),
+    ("ipv4/fib_multipath_hash_fields", "0x33"),
+    ("ipv6/fib_multipath_hash_policy", "3"),
+    ("ipv6/fib_multipath_hash_fields", "0x3b"),
+];
+/// Where a switch's hash starts from; Linux 6.11 and newer have it, older ones draw it at boot.
+const HASH_SEED: &str = "/proc/sys/net/ipv4/fib_multipath_hash_seed";
 
 /// Creates a namespace per node.
 pub(crate) fn create(nodes: &[Node]) -> Result<Vec<NetNs>, LabError> {
     // A thread of its own, since it ends up in the last of them.
-    on_thread(|| nodes.iter().map(|node| create_one(node.role)).collect())
+    on_thread(|| nodes.iter().map(create_one).collect())
 }
 
-fn create_one(role: Role) -> Result<NetNs, LabError> {
+fn create_one(node: &Node) -> Result<NetNs, LabError> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|e| match e {
         nix::Error::EPERM => LabError::Privilege,
         e => LabError::kernel("create a network namespace", e),
@@ -71,7 +81,7 @@ fn create_one(role: Role) -> Result<NetNs, LabError> {
     let failed = |e: io::Error| LabError::kernel(format!("open {path}"), e);
     let file = File::open(path).map_err(failed)?;
     let inode = file.metadata().map_err(failed)?.ino();
-    let switch = if role == Role::Switch {
+    let switch = if node.role == Role::Switch {
         SWITCH_SYSCTLS.as_slice()
     } else {
         &[]
@@ -79,6 +89,12 @@ fn create_one(role: Role) -> Result<NetNs, LabError> {
     for (name, value) in SYSCTLS.iter().chain(switch) {
         let path = format!("/proc/sys/net/{name}");
         std::fs::write(&path, value).map_err(|e| LabError::kernel(format!("write '{value}' to {path}"), e))?;
+    }
+    if let Some(seed) = node.hash_seed
+        && let Err(error) = std::fs::write(HASH_SEED, seed.to_string())
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(LabError::kernel(format!("write '{seed}' to {HASH_SEED}"), error));
     }
     let rtnl = Rtnl::open().map_err(|e| LabError::kernel("open a netlink socket", e))?;
     Ok(NetNs {

@@ -8,14 +8,18 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    DefaultNla, Emitable as _, NLA_F_NESTED, NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteLwEnCapType, RouteLwTunnelEncap, RouteMessage, RouteNextHop, RouteProtocol,
+    RouteScope, RouteSeg6LocalTunnel, RouteType, RouteVia, Seg6LocalAction,
+};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::sys::socket::{
@@ -28,6 +32,16 @@ use crate::plan::{Interface, Prefix, Route};
 
 /// Requests in one datagram: each is answered by a buffer that is charged to the socket, and its default limit holds about 200.
 const BATCH: usize = 64;
+/// Metric of routes over several interfaces.
+const SPREAD_METRIC: u32 = 100;
+
+// <linux/seg6_local.h>, which netlink-packet-route knows up to the flavors.
+const SEG6_LOCAL_FLAVORS: u16 = 11;
+const SEG6_LOCAL_FLV_OPERATION: u16 = 1;
+const SEG6_LOCAL_FLV_LCBLOCK_BITS: u16 = 2;
+const SEG6_LOCAL_FLV_LCNODE_FN_BITS: u16 = 3;
+const SEG6_LOCAL_FLV_OP_NEXT_CSID: u32 = 4;
+
 /// The kernel answers at once; this only keeps a lost answer from hanging the lab.
 const ANSWER_TIMEOUT_S: i64 = 10;
 
@@ -305,16 +319,10 @@ impl Rtnl {
 
     /// Adds a route to the main table, or leaves it where it is.
     pub(crate) fn add_route(&mut self, index: u32, route: &Route) -> Result<(), LabError> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(route.destination.address);
-        message.header.destination_prefix_length = route.destination.length;
-        message.header.table = netlink_packet_route::route::RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Static;
-        message.header.scope = RouteScope::Universe;
-        message.header.kind = RouteType::Unicast;
+        let mut message = static_route(route.destination);
         message.attributes = vec![
             RouteAttribute::Destination(route.destination.address.into()),
-            RouteAttribute::Gateway(route.via.into()),
+            gateway(route.destination.address, route.via),
             RouteAttribute::Oif(index),
             RouteAttribute::Priority(route.metric),
         ];
@@ -329,6 +337,75 @@ impl Rtnl {
             action,
             RouteNetlinkMessage::NewRoute(message),
             NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+
+    /// Adds a route over several interfaces, or replaces it by this one.
+    pub(crate) fn add_spread(&mut self, destination: Prefix, legs: &[(u32, Ipv6Addr)]) -> Result<(), LabError> {
+        let mut message = static_route(destination);
+        let hops = legs.iter().map(|&(index, via)| {
+            let mut hop = RouteNextHop::default();
+            hop.interface_index = index;
+            hop.attributes = vec![gateway(destination.address, via.into())];
+            hop
+        });
+        message.attributes = vec![
+            RouteAttribute::Destination(destination.address.into()),
+            RouteAttribute::MultiPath(hops.collect()),
+            RouteAttribute::Priority(SPREAD_METRIC),
+        ];
+        let action = format!("add the route to {destination} over {} interfaces", legs.len());
+        self.push(
+            action,
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+
+    /// Lets the kernel process a uSID (RFC 9800, End with NEXT-CSID): it shifts the address and looks the next one up.
+    pub(crate) fn add_sid(&mut self, index: u32, prefix: Prefix, block_bits: u8) -> Result<(), LabError> {
+        let operation = (1_u32 << SEG6_LOCAL_FLV_OP_NEXT_CSID).to_ne_bytes();
+        let flavors = [
+            DefaultNla::new(SEG6_LOCAL_FLV_OPERATION, operation.to_vec()),
+            DefaultNla::new(SEG6_LOCAL_FLV_LCBLOCK_BITS, vec![block_bits]),
+            DefaultNla::new(SEG6_LOCAL_FLV_LCNODE_FN_BITS, vec![prefix.length - block_bits]),
+        ];
+        let mut nested_flavors = vec![0; flavors.as_slice().buffer_len()];
+        flavors.as_slice().emit(&mut nested_flavors);
+        let mut message = static_route(prefix);
+        message.attributes = vec![
+            RouteAttribute::Destination(prefix.address.into()),
+            RouteAttribute::Oif(index),
+            RouteAttribute::EncapType(RouteLwEnCapType::Seg6Local),
+            RouteAttribute::Encap(vec![
+                RouteLwTunnelEncap::Seg6Local(RouteSeg6LocalTunnel::Action(Seg6LocalAction::End)),
+                RouteLwTunnelEncap::Seg6Local(RouteSeg6LocalTunnel::Other(DefaultNla::new(
+                    SEG6_LOCAL_FLAVORS | NLA_F_NESTED,
+                    nested_flavors,
+                ))),
+            ]),
+        ];
+        let action =
+            format!("let the kernel process the uSID {prefix} (needs CONFIG_IPV6_SEG6_LWTUNNEL and Linux 6.3)");
+        self.push(
+            action,
+            RouteNetlinkMessage::NewRoute(message),
+            NLM_F_CREATE | NLM_F_REPLACE,
+        )
+    }
+
+    /// Creates an interface that always has a carrier and no other end.
+    pub(crate) fn add_ifb(&mut self, name: &str, index: u32) -> Result<(), LabError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Ifb)]),
+        ];
+        self.push(
+            format!("create the interface '{name}' (needs CONFIG_IFB)"),
+            RouteNetlinkMessage::NewLink(link),
+            NLM_F_CREATE | NLM_F_EXCL,
         )
     }
 
@@ -363,6 +440,25 @@ impl Rtnl {
             RouteNetlinkMessage::NewQueueDiscipline(message),
             NLM_F_CREATE | NLM_F_REPLACE,
         )
+    }
+}
+
+fn static_route(destination: Prefix) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination.address);
+    message.header.destination_prefix_length = destination.length;
+    message.header.table = netlink_packet_route::route::RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    message
+}
+
+/// The next hop of a route: an IPv4 destination may have one of the other family.
+fn gateway(destination: IpAddr, via: IpAddr) -> RouteAttribute {
+    match via {
+        IpAddr::V6(v6) if destination.is_ipv4() => RouteAttribute::Via(RouteVia::Inet6(v6)),
+        other => RouteAttribute::Gateway(other.into()),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What can be built: the shape of a fabric and its figures, before any address is given.
 
-use crate::LabError;
+use crate::fabric::FabricSpec;
+use crate::{LabError, fabric};
 
 /// The names of the known topologies.
-pub const NAMES: [&str; 2] = ["pair", "leaf"];
+pub const NAMES: [&str; 3] = ["pair", "leaf", FABRIC];
+pub(crate) const FABRIC: &str = "fabric";
 
 /// Most planes of a lab. The paper's fabrics have 8; ports are named `p1` to `p16`.
 pub const MAX_PLANES: usize = 16;
@@ -22,6 +24,8 @@ pub enum Shape {
     Pair,
     /// Two or more hosts, one T0 switch per plane: port n of every host goes to the T0 of plane n.
     Leaf,
+    /// T0 and T1 switches with queues, several per plane; the rest is in a [`FabricSpec`].
+    Fabric,
 }
 
 impl Shape {
@@ -30,11 +34,12 @@ impl Shape {
         match self {
             Self::Pair => "pair",
             Self::Leaf => "leaf",
+            Self::Fabric => FABRIC,
         }
     }
 }
 
-/// A fabric to build: see [`Topology::pair`] and [`Topology::leaf`].
+/// A fabric to build: see [`Topology::pair`], [`Topology::leaf`] and [`Topology::fabric`].
 ///
 /// ```
 /// use netns_lab::Topology;
@@ -54,6 +59,8 @@ pub struct Topology {
     pub mtu: u32,
     /// Permanent neighbour entries instead of ARP and neighbour discovery.
     pub static_neighbours: bool,
+    /// The figures of [`Shape::Fabric`].
+    pub fabric: Option<FabricSpec>,
 }
 
 impl Topology {
@@ -65,6 +72,7 @@ impl Topology {
             planes,
             mtu: 9000,
             static_neighbours: false,
+            fabric: None,
         }
     }
 
@@ -76,6 +84,19 @@ impl Topology {
             planes,
             mtu: 9000,
             static_neighbours: false,
+            fabric: None,
+        }
+    }
+
+    /// A leaf-spine fabric. Its neighbours are always permanent.
+    pub fn fabric(spec: FabricSpec) -> Self {
+        Self {
+            shape: Shape::Fabric,
+            hosts: spec.hosts(),
+            planes: spec.planes,
+            mtu: spec.mtu,
+            static_neighbours: true,
+            fabric: Some(spec),
         }
     }
 
@@ -84,6 +105,7 @@ impl Topology {
         match name {
             "pair" => Ok(Self::pair(4)),
             "leaf" => Ok(Self::leaf(2, 4)),
+            FABRIC => Ok(Self::fabric(FabricSpec::default())),
             _ => Err(LabError::UnknownTopology { name: name.to_owned() }),
         }
     }
@@ -104,9 +126,13 @@ impl Topology {
 
     /// Checks every figure against its range.
     pub fn validate(&self) -> Result<(), LabError> {
+        if let Some(spec) = &self.fabric {
+            return spec.validate();
+        }
         let max_hosts = match self.shape {
             Shape::Pair => 2,
             Shape::Leaf => MAX_HOSTS,
+            Shape::Fabric => fabric::MAX_FABRIC_HOSTS,
         };
         let figures = [
             ("the number of hosts", self.hosts, 2, max_hosts),
@@ -144,7 +170,7 @@ mod tests {
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
         let message = Topology::named("torus").unwrap_err().to_string();
-        assert_eq!(message, "unknown topology 'torus': known are pair, leaf");
+        assert_eq!(message, "unknown topology 'torus': known are pair, leaf, fabric");
     }
 
     #[test]

@@ -7,6 +7,8 @@ mod capture;
 mod command;
 #[path = "lab/fabric.rs"]
 mod fabric;
+#[path = "lab/leaf_spine.rs"]
+mod leaf_spine;
 #[path = "lab/links.rs"]
 mod links;
 #[path = "lab/processes.rs"]

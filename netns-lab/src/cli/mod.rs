@@ -3,21 +3,26 @@
 mod exec;
 mod output;
 mod signals;
+mod topology;
 mod up;
 
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use netns_lab::plan::Plan;
 use netns_lab::{LabError, Topology};
+
+use topology::TopologyArgs;
 
 /// Exit status for a command line that cannot be carried out, and for a lab that cannot be built.
 const FAILURE: u8 = 125;
 
 const NOTES: &str = "\
 Topologies:
-  pair  two hosts, port n joined to port n: no switch
-  leaf  two or more hosts, one T0 switch per plane
+  pair    two hosts, port n joined to port n: no switch
+  leaf    two or more hosts, one T0 switch per plane
+  fabric  T0 and T1 switches with queues: --t0, --t1, --hosts-per-t0, --routing, --host-link, --fabric-link, --overflow, --seed
+  FILE    the [topology] of a TOML file, as in the README
 
 Examples:
   netns-lab show leaf --hosts 3 --planes 8
@@ -25,6 +30,8 @@ Examples:
   netns-lab exec leaf --planes 2 -- h1:'mrc-perf server' h0:'mrc-perf client $H1_MGMT'
   netns-lab exec leaf -- t0.p1:'timeout 5 tcpdump -ni h1' h0:'ping -c 3 $H1_GID6'
   netns-lab up leaf --hosts 4
+  netns-lab up fabric --planes 2 --t0 2 --t1 4 --routing srv6
+  netns-lab show my-fabric.toml
 
 Nothing is left behind, however a command ends: the namespaces have no names and end with it.
 Everything but `show` needs root.";
@@ -66,35 +73,6 @@ enum Command {
         #[command(flatten)]
         topology: TopologyArgs,
     },
-}
-
-#[derive(Debug, Args)]
-struct TopologyArgs {
-    /// `pair` or `leaf`
-    topology: String,
-    /// Number of planes, 1 to 16; each host has one port per plane [default: 4]
-    #[arg(long, value_name = "P")]
-    planes: Option<usize>,
-    /// Number of hosts of `leaf`, 2 to 64 [default: 2]
-    #[arg(long, value_name = "N")]
-    hosts: Option<usize>,
-    /// MTU of the fabric links in bytes, 1280 to 65535 [default: 9000]
-    #[arg(long, value_name = "BYTES")]
-    mtu: Option<u32>,
-    /// Permanent neighbour entries instead of ARP and neighbour discovery
-    #[arg(long)]
-    static_neighbours: bool,
-}
-
-impl TopologyArgs {
-    fn topology(&self) -> Result<Topology, LabError> {
-        let mut topology = Topology::named(&self.topology)?.static_neighbours(self.static_neighbours);
-        topology.planes = self.planes.unwrap_or(topology.planes);
-        topology.hosts = self.hosts.unwrap_or(topology.hosts);
-        topology.mtu = self.mtu.unwrap_or(topology.mtu);
-        topology.validate()?;
-        Ok(topology)
-    }
 }
 
 /// Runs the program's command line.

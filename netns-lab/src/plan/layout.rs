@@ -7,10 +7,10 @@ use crate::Topology;
 
 /// MTU of the management network.
 const MGMT_MTU: u32 = 1500;
-/// Routes over plane n have this metric plus n: the kernel's own traffic uses the first plane that is up, and a look-up restricted to
+/// Routes of hosts over plane n have this metric plus n: the kernel's own traffic uses the first plane that is up, and a look-up restricted to
 /// a port finds that port's route. (For IPv6 the kernel restricts a look-up to a port only if the look-up names no source address or
 /// comes from a socket bound to the port.)
-const ROUTE_METRIC: u32 = 100;
+pub(super) const ROUTE_METRIC: u32 = 100;
 
 /// Locally administered; `plane` 0 is the management network, `side` 1 a host's end, 2 the other.
 fn mac(plane: usize, host: usize, side: u8) -> [u8; 6] {
@@ -76,6 +76,7 @@ pub(super) fn pair(topology: &Topology, nodes: &mut [Node], links: &mut Vec<Link
                 routes: routes_to_host(peer, &addresses[peer], Some(h), plane),
                 neighbours: permanent(topology, &addresses[peer], mac(plane, peer, 1)),
                 plane: Some(plane),
+                rate_bps: None,
             });
             End { node: h, interface }
         });
@@ -88,47 +89,60 @@ pub(super) fn leaf(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<L
         let mut switch = Node::new(format!("t0.p{plane}"), Role::Switch);
         let switch_node = nodes.len();
         for (h, host) in nodes.iter_mut().take(topology.hosts).enumerate() {
-            let end = |side: u16| {
-                let v6 = Ipv6Addr::new(0xfd4d, 0x5243, plane as u16, h as u16 + 1, 0, 0, 0, side);
-                both(Ipv4Addr::new(10, plane as u8, h as u8 + 1, side as u8), 30, v6, 64)
-            };
-            let (host_end, switch_end) = (end(1), end(2));
-            let routes = (0..topology.hosts)
-                .filter(|&peer| peer != h)
-                .flat_map(|peer| routes_to_host(peer, &switch_end, Some(h), plane))
-                .collect();
-            let host_port = Interface {
-                name: port_name(plane),
-                mac: mac(plane, h, 1),
-                mtu: topology.mtu,
-                addresses: host_end.clone(),
-                routes,
-                neighbours: permanent(topology, &switch_end, mac(plane, h, 2)),
-                plane: Some(plane),
-            };
-            let switch_port = Interface {
-                name: format!("h{h}"),
-                mac: mac(plane, h, 2),
-                mtu: topology.mtu,
-                routes: routes_to_host(h, &host_end, None, 0),
-                neighbours: permanent(topology, &host_end, mac(plane, h, 1)),
-                addresses: switch_end,
-                plane: Some(plane),
-            };
-            let ends = [
-                End {
-                    node: h,
-                    interface: host.add(host_port),
-                },
-                End {
-                    node: switch_node,
-                    interface: switch.add(switch_port),
-                },
-            ];
-            links.push(Link { ends });
+            links.push(host_link(topology, plane, (h, host), (switch_node, &mut switch)));
         }
         nodes.push(switch);
     }
+}
+
+/// Joins port `plane` of a host to its T0 there.
+pub(super) fn host_link(
+    topology: &Topology,
+    plane: usize,
+    (h, host): (usize, &mut Node),
+    (switch_node, switch): (usize, &mut Node),
+) -> Link {
+    let end = |side: u16| {
+        let v6 = Ipv6Addr::new(0xfd4d, 0x5243, plane as u16, h as u16 + 1, 0, 0, 0, side);
+        both(Ipv4Addr::new(10, plane as u8, h as u8 + 1, side as u8), 30, v6, 64)
+    };
+    let (host_end, switch_end) = (end(1), end(2));
+    let routes = (0..topology.hosts)
+        .filter(|&peer| peer != h)
+        .flat_map(|peer| routes_to_host(peer, &switch_end, Some(h), plane))
+        .collect();
+    let rate_bps = topology.fabric.as_ref().map(|spec| spec.host_link_bps);
+    let host_port = Interface {
+        name: port_name(plane),
+        mac: mac(plane, h, 1),
+        mtu: topology.mtu,
+        addresses: host_end.clone(),
+        routes,
+        neighbours: permanent(topology, &switch_end, mac(plane, h, 2)),
+        plane: Some(plane),
+        rate_bps,
+    };
+    let switch_port = Interface {
+        name: format!("h{h}"),
+        mac: mac(plane, h, 2),
+        mtu: topology.mtu,
+        routes: routes_to_host(h, &host_end, None, 0),
+        neighbours: permanent(topology, &host_end, mac(plane, h, 1)),
+        addresses: switch_end,
+        plane: Some(plane),
+        rate_bps,
+    };
+    let ends = [
+        End {
+            node: h,
+            interface: host.add(host_port),
+        },
+        End {
+            node: switch_node,
+            interface: switch.add(switch_port),
+        },
+    ];
+    Link { ends }
 }
 
 pub(super) fn management(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Vec<Link>) {
@@ -140,6 +154,7 @@ pub(super) fn management(topology: &Topology, nodes: &mut Vec<Node>, links: &mut
         routes: Vec::new(),
         neighbours: Vec::new(),
         plane: None,
+        rate_bps: None,
     };
     let mut mgmt = Node::new("mgmt".to_owned(), Role::Management);
     let node = nodes.len();

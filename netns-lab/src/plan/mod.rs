@@ -12,6 +12,10 @@
 //! | management port of host h | `172.16.0.(h+1)/24` | |
 
 mod layout;
+mod leaf_spine;
+mod sid;
+
+pub use sid::{BLOCK, BLOCK_BITS, adjacency_sid, host_sid, sid_prefix, t0_sid, t1_sid};
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -63,6 +67,17 @@ pub struct Interface {
     pub neighbours: Vec<(IpAddr, [u8; 6])>,
     /// The plane it belongs to; none on the management network.
     pub plane: Option<usize>,
+    /// How fast it sends; none: as fast as the machine can.
+    pub rate_bps: Option<u64>,
+}
+
+/// A route over several interfaces of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spread {
+    /// Where to.
+    pub destination: Prefix,
+    /// Interfaces, as indices into [`Node::interfaces`], and the next hop on each.
+    pub legs: Vec<(usize, Ipv6Addr)>,
 }
 
 impl Interface {
@@ -98,7 +113,8 @@ pub enum Role {
 /// One namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// `h0`, `h1`, ... for hosts; `t0.p1`, `t0.p2`, ... for the T0 of a plane; `mgmt`.
+    /// `h0`, `h1`, ... for hosts; `t0.p1` for the T0 of plane 1 in `leaf`; `t0.0.p1`, `t1.2.p1` for T0 0 and T1 2 of plane 1 in a
+    /// fabric; `mgmt`.
     pub name: String,
     /// What it is.
     pub role: Role,
@@ -106,6 +122,12 @@ pub struct Node {
     pub loopback: Vec<Prefix>,
     /// Its interfaces; what belongs to a host's plane n is named `pn`.
     pub interfaces: Vec<Interface>,
+    /// Its routes over several interfaces.
+    pub spread: Vec<Spread>,
+    /// Its own uSID, if the kernel is to process it (wire-format.md §5).
+    pub kernel_sid: Option<u16>,
+    /// Where its hash over the legs of a [`Spread`] starts from.
+    pub hash_seed: Option<u32>,
 }
 
 impl Node {
@@ -115,6 +137,9 @@ impl Node {
             role,
             loopback: Vec::new(),
             interfaces: Vec::new(),
+            spread: Vec::new(),
+            kernel_sid: None,
+            hash_seed: None,
         }
     }
 
@@ -181,6 +206,7 @@ impl Plan {
         match topology.shape {
             Shape::Pair => layout::pair(topology, &mut nodes, &mut links),
             Shape::Leaf => layout::leaf(topology, &mut nodes, &mut links),
+            Shape::Fabric => leaf_spine::lay_out(topology, &mut nodes, &mut links),
         }
         layout::management(topology, &mut nodes, &mut links);
         Ok(Self {
@@ -198,6 +224,29 @@ impl Plan {
     /// `h0:p1`.
     pub fn end_name(&self, end: End) -> String {
         format!("{}:{}", self.nodes[end.node].name, self.interface(end).name)
+    }
+
+    /// The name of a link: `h0-t0.0.p1`, `t0.0.p1-t1.2.p1`; in `pair`, where the nodes do not say the plane, `h0-h1.p1`.
+    pub fn link_name(&self, link: &Link) -> String {
+        let [a, b] = link.ends.map(|end| &self.nodes[end.node]);
+        match self.interface(link.ends[0]).plane {
+            Some(plane) if b.role == Role::Host => format!("{}-{}.p{plane}", a.name, b.name),
+            _ => format!("{}-{}", a.name, b.name),
+        }
+    }
+
+    /// The links of the fabric (not those of the management network), in the order in which they are built.
+    pub fn fabric_links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter().filter(|l| self.interface(l.ends[0]).plane.is_some())
+    }
+
+    /// The fabric link of that name.
+    pub fn link(&self, name: &str) -> Result<Link, LabError> {
+        let found = self.fabric_links().find(|l| self.link_name(l) == name);
+        found.copied().ok_or_else(|| LabError::UnknownLink {
+            name: name.to_owned(),
+            example: self.fabric_links().next().map_or(String::new(), |l| self.link_name(l)),
+        })
     }
 
     /// The link at a host's port of a plane, the host's end first.
@@ -249,6 +298,14 @@ impl fmt::Display for Plan {
         let t = &self.topology;
         let (name, planes) = (t.shape.name(), t.planes);
         writeln!(f, "topology {name}: {} hosts, {planes} planes, MTU {}", t.hosts, t.mtu)?;
+        if let Some(spec) = &t.fabric {
+            writeln!(
+                f,
+                "per plane: {} T0, {} T1, {} hosts under each T0",
+                spec.t0, spec.t1, spec.hosts_per_t0
+            )?;
+            writeln!(f, "routing {}, seed {}", spec.routing, spec.seed)?;
+        }
         for node in &self.nodes {
             let role = match node.role {
                 Role::Host => "host",
@@ -267,9 +324,15 @@ impl fmt::Display for Plan {
                     .flat_map(|l| [(l.ends[0], l.ends[1]), (l.ends[1], l.ends[0])]);
                 let far = far.filter(|(a, _)| self.nodes[a.node].name == here && a.interface == index);
                 let far: String = far.map(|(_, b)| self.end_name(b)).collect();
-                write!(f, "  {:<7} to {far:<9}", interface.name)?;
+                write!(f, "  {:<7} to {far:<12}", interface.name)?;
                 writeln!(f, " {}", join(&interface.addresses))?;
             }
+        }
+        writeln!(f, "\nlinks")?;
+        for link in self.fabric_links() {
+            let rate = self.interface(link.ends[0]).rate_bps;
+            let rate = rate.map_or(String::new(), |bps| format!("{} Mbit/s", bps as f64 / 1e6));
+            writeln!(f, "  {:<18} {rate}", self.link_name(link))?;
         }
         writeln!(f, "\nenvironment of every command")?;
         for (name, value) in self.env() {
@@ -288,6 +351,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::FabricSpec;
 
     fn plans() -> Vec<Plan> {
         [
@@ -295,6 +359,18 @@ mod tests {
             Topology::pair(16),
             Topology::leaf(2, 8),
             Topology::leaf(64, 16),
+            Topology::fabric(FabricSpec {
+                planes: 8,
+                t0: 4,
+                t1: 4,
+                hosts_per_t0: 2,
+                ..FabricSpec::default()
+            }),
+            Topology::fabric(FabricSpec {
+                planes: 2,
+                hosts_per_t0: 5,
+                ..FabricSpec::default()
+            }),
         ]
         .map(|t| Plan::new(&t).unwrap())
         .into()
@@ -332,6 +408,15 @@ mod tests {
                     let hops: Vec<IpAddr> = plan.interface(far).addresses.iter().map(|a| a.address).collect();
                     assert!(port.routes.iter().all(|r| hops.contains(&r.via)));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_link_of_a_plan_is_found_by_its_name() {
+        for plan in plans() {
+            for link in plan.fabric_links() {
+                assert_eq!(plan.link(&plan.link_name(link)).unwrap(), *link);
             }
         }
     }

@@ -77,7 +77,7 @@ fn exec_says_what_is_wrong_with_its_arguments() {
     let exec = |arguments: &[&str]| message(&[&["exec"], arguments, &["--", "h0:true", "h5:true"]].concat());
     assert_eq!(
         exec(&["torus"]),
-        "netns-lab: unknown topology 'torus': known are pair, leaf\n"
+        "netns-lab: unknown topology 'torus': known are pair, leaf, fabric\n"
     );
     assert_eq!(exec(&["pair"]), "netns-lab: no 'h5' in this lab: it has h0, h1, mgmt\n");
     let planes = "netns-lab: the number of planes is 99: topology 'leaf' takes 1 to 16\n";
