@@ -197,6 +197,10 @@ impl Responder {
         }
         let class = self.classify(packet.bth.psn);
         let trigger = Trigger::of_write(packet, env.port, env.now);
+        // §6.2 comes first: whatever is lacking, it would not be taken (P10).
+        if class == Class::Withdrawn {
+            return self.refuse_for_now(&trigger, NackReason::PSN_OOR_WINDOW, env);
+        }
         self.answer_unplaced(class, trigger, why.reason(), DropReason::OutOfWindow, env)
     }
 

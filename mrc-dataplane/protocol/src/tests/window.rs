@@ -7,7 +7,7 @@ use mrc_wire::{Headers, NackReason, PortSet};
 use crate::qp::QpState;
 use crate::qpcc::Qpcc;
 use crate::testing::*;
-use crate::work::{Disposition, DropReason, StateError};
+use crate::work::{Disposition, DropReason, Shortage, StateError};
 
 fn setup() -> Setup {
     Setup {
@@ -237,6 +237,17 @@ fn packet_beyond_a_shrunk_window_is_nacked_and_comes_again() {
     a.hear(&back);
     assert_eq!(writes(&a.poll_writes()), [138, 139], "11 + 128");
     assert_eq!(a.qp.retries(), 0);
+}
+
+// protocol.md §6.2, P10: for want of a buffer nothing else is said than with one.
+#[test]
+fn packet_beyond_a_shrunk_window_that_finds_no_buffer_is_nacked_as_out_of_the_window() {
+    let (_, mut b, sent) = flying(512);
+    b.qp.handle_window(1).unwrap();
+    let said = b.qp.handle_refused(b.now, &sent[128].packet(), Shortage::PacketBuffer);
+    assert_eq!(said, Disposition::Accepted);
+    b.qp.end_of_batch(b.now);
+    assert_eq!(reasons(&b.poll_all()), [(138, NackReason::PSN_OOR_WINDOW)]);
 }
 
 // protocol.md §5.6: a SACK drops the request to resend.
