@@ -10,6 +10,7 @@ use crate::trace;
 use crate::workload::Arrival;
 use crate::world::World;
 use mrc_protocol::{Completion, Instant, QpEvent, QpState, Queue, SendRequest, Status};
+use mrc_wire::Aeth;
 
 impl World {
     /// The applications take completions and events, and post work.
@@ -59,6 +60,19 @@ impl World {
                 let path = (place.connection, place.side, ev.0, port.get());
                 self.measure.note_bad(path, self.now_ns);
             }
+            let refused = self.flows[place.connection][1 - place.side].responder.refused;
+            let as_refused = match event {
+                QpEvent::RequestError => refused.is_some_and(|(_, syndrome)| syndrome == Aeth::NAK_INVALID_REQUEST),
+                QpEvent::AccessError => refused.is_some_and(|(_, syndrome)| syndrome != Aeth::NAK_INVALID_REQUEST),
+                _ => true,
+            };
+            ensure!(
+                as_refused,
+                Oracle::State,
+                "c{}.{}: {event:?}; refused was {refused:x?}",
+                place.connection,
+                place.side
+            );
             let name = match event {
                 QpEvent::Fatal => "queue pairs failed",
                 QpEvent::RequestError => "requests refused as invalid",
@@ -84,7 +98,10 @@ impl World {
             completion.wr_id,
             completion.status
         );
-        if let Some(rule) = ended(completion.status) {
+        // What broke down says so by a NACK.
+        let by_nack =
+            completion.status == Status::RemoteOperation && self.flows[connection][side].responder.lacks.broke();
+        if let Some(rule) = ended(completion.status).filter(|_| !by_nack) {
             self.coverage.rule(rule, 1);
         }
         match completion.queue {

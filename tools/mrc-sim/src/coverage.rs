@@ -64,8 +64,16 @@ pub enum FaultTag {
     ClockLeap,
     /// A host's clock runs backwards.
     ClockBack,
-    /// New packets that a host cannot take.
+    /// New packets that a host cannot take, and says so itself.
     Refusal,
+    /// A memory that cannot be written for a while.
+    MemoryBusy,
+    /// A memory that cannot be written any more.
+    MemoryBroken,
+    /// Writes that a host cannot keep, and tells its queue pair.
+    NoBuffer,
+    /// Other limits of answers than the default.
+    AnswerLimit,
     /// Retry attributes changed while live.
     RetryChanged,
     /// A responder announces another window.

@@ -7,6 +7,7 @@ use crate::oracle::balance::Balance;
 use crate::oracle::completion::WorkModel;
 use crate::oracle::pace::{Effort, Pace};
 use crate::scenario::{ConnectionPlan, Control, Format, HostPlan, Scenario};
+use crate::shortage::Want;
 use crate::upset::Mood;
 use mrc_protocol::cc::{Network, NsccParams};
 use mrc_protocol::{
@@ -50,6 +51,8 @@ pub struct Host {
     pub effort: Effort,
     /// What upsets it.
     pub mood: Mood,
+    /// What it lacks.
+    pub want: Want,
 }
 
 /// A queue pair and where it belongs.
@@ -135,6 +138,7 @@ impl Host {
             peer_up: PeerPorts::default(),
             effort: Effort::default(),
             mood: Mood::default(),
+            want: Want::default(),
         }
     }
 
@@ -340,6 +344,8 @@ pub(crate) fn create_attributes(scenario: &Scenario, plan: &ConnectionPlan, side
         path,
         tuning: Tuning {
             sack_gen_threshold_bytes: plan.sack_gen_threshold,
+            answers_per_s: plan.answers_per_s,
+            answers_burst: plan.answers_burst,
             reo_min_ns: plan.reo_min_ns,
             ..Tuning::default()
         },

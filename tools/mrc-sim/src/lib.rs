@@ -34,6 +34,7 @@ pub mod run;
 pub mod sabotage;
 pub mod scenario;
 pub mod series;
+mod shortage;
 mod tally;
 pub mod tap;
 pub mod trace;

@@ -33,6 +33,35 @@ pub struct HostMemory {
     accesses: Vec<Access>,
     /// A test may spoil the next placement, to see that the oracles notice.
     pub spoil_next: Option<Spoil>,
+    /// What it says instead of granting an access.
+    pub trouble: Option<Trouble>,
+}
+
+/// What a memory says instead of granting an access (protocol.md §6.3 step 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trouble {
+    /// When.
+    pub when: When,
+    /// What.
+    pub error: AccessError,
+}
+
+/// When a memory says that it cannot do what it permits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// When it is asked.
+    Asked,
+    /// When data is to be written.
+    Written,
+    /// When half of it has been written.
+    WrittenInPart,
+}
+
+impl When {
+    /// Whether it says so of an access: one that places data, or one that asks.
+    fn is_at(self, placed: bool) -> bool {
+        placed == (self != When::Asked)
+    }
 }
 
 /// How a test may spoil a placement.
@@ -55,8 +84,10 @@ pub struct Access {
     pub va: u64,
     /// Bytes.
     pub len: u64,
-    /// Whether the region permitted it.
+    /// Whether the region permitted it, and nothing stood in the way.
     pub granted: bool,
+    /// What stood in the way of what the region permitted.
+    pub trouble: Option<AccessError>,
 }
 
 impl HostMemory {
@@ -68,6 +99,7 @@ impl HostMemory {
             by_rkey: BTreeMap::new(),
             accesses: Vec::new(),
             spoil_next: None,
+            trouble: None,
         }
     }
 
@@ -111,10 +143,19 @@ impl HostMemory {
         into.append(&mut self.accesses);
     }
 
-    /// Compares all memory with what it should be: background, and the bytes that `written` yields as (address, bytes).
-    /// Returns the first address that differs.
-    pub fn first_difference<'a>(&self, written: impl Iterator<Item = (u64, &'a [u8])>) -> Option<u64> {
+    /// Compares all memory with what it should be: background, and the bytes that `written` yields as (address, bytes). In
+    /// the stretches of `loose`, as (address, length), anything may stand beneath those. Returns the first address that differs.
+    pub fn first_difference<'a>(
+        &self,
+        loose: impl Iterator<Item = (u64, u64)>,
+        written: impl Iterator<Item = (u64, &'a [u8])>,
+    ) -> Option<u64> {
         let mut expected = vec![BACKGROUND; self.arena.len()];
+        for (va, len) in loose {
+            let start = (va - BASE_VA) as usize;
+            let stretch = start..start + len as usize;
+            expected[stretch.clone()].copy_from_slice(&self.arena[stretch]);
+        }
         for (va, bytes) in written {
             let start = (va - BASE_VA) as usize;
             expected[start..start + bytes.len()].copy_from_slice(bytes);
@@ -138,16 +179,34 @@ impl HostMemory {
     }
 
     fn record(&mut self, placed: bool, rkey: u32, va: u64, len: u64) -> Result<(), AccessError> {
-        let granted = self.permits(rkey, va, len);
+        let permitted = self.permits(rkey, va, len);
+        let trouble = self.trouble.filter(|trouble| permitted && trouble.when.is_at(placed));
+        let trouble = trouble.map(|trouble| trouble.error);
         let access = Access {
             placed,
             rkey,
             va,
             len,
-            granted,
+            granted: permitted && trouble.is_none(),
+            trouble,
         };
         unmetered(|| self.accesses.push(access));
-        if granted { Ok(()) } else { Err(AccessError::Bounds) }
+        match trouble {
+            Some(error) => Err(error),
+            None if permitted => Ok(()),
+            None => Err(AccessError::Bounds),
+        }
+    }
+
+    /// Writes the first half of what is permitted.
+    fn place_half(&mut self, va: u64, payload: &Payload<'_>) {
+        let start = (va - BASE_VA) as usize;
+        let target = &mut self.arena[start..start + payload.len()];
+        unmetered(|| {
+            let before = target[payload.len() / 2..].to_vec();
+            payload.copy_to(target);
+            target[payload.len() / 2..].copy_from_slice(&before);
+        });
     }
 }
 
@@ -163,7 +222,15 @@ impl Memory for HostMemory {
     }
 
     fn place(&mut self, rkey: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
-        self.record(true, rkey, va, payload.len() as u64)?;
+        if let Err(error) = self.record(true, rkey, va, payload.len() as u64) {
+            if self
+                .trouble
+                .is_some_and(|trouble| trouble.when == When::WrittenInPart && trouble.error == error)
+            {
+                self.place_half(va, payload);
+            }
+            return Err(error);
+        }
         let start = (va - BASE_VA) as usize;
         let target = &mut self.arena[start..start + payload.len()];
         payload.copy_to(target);

@@ -33,6 +33,7 @@ pub const RULES: &[&str] = &[
     "§5.6 D NO_PKT_BUFFER",
     "§5.6 D NO_RESOURCE",
     "§5.6 D PSN_OOR_WINDOW",
+    "§5.6 D UNEXP_EVENT",
     "§5.6 D unknown reason",
     "§5.6 D NACK of a packet that is not outstanding",
     "§5.6 E timeout",
@@ -52,6 +53,11 @@ pub const RULES: &[&str] = &[
     "§6.2 out of the window",
     "§6.2 in a window announced before",
     "§6.3 1 trimmed packet",
+    "§6.3 2 NO_BITMAP",
+    "§6.3 2 NO_PKT_BUFFER",
+    "§6.3 2 NO_RESOURCE",
+    "§6.3 2 UNEXP_EVENT",
+    "§6.3 2 duplicate that could not be kept",
     "§6.3 4 write refused",
     "§6.4 threshold",
     "§6.4 a",
@@ -102,6 +108,7 @@ pub const RULES: &[&str] = &[
     "§12 trimmable write",
     "§12 trimmable write again",
     "§14 answer suppressed",
+    "§14 answer suppressed by another limit than the default",
 ];
 
 /// The rule for a cell of the table of protocol.md §8.2, if it is one of those above.
@@ -142,6 +149,7 @@ pub(crate) fn arrived(coverage: &mut Coverage, packet: &Packet<'_>, disposition:
             NackReason::NO_PKT_BUFFER => "§5.6 D NO_PKT_BUFFER",
             NackReason::NO_RESOURCE => "§5.6 D NO_RESOURCE",
             NackReason::PSN_OOR_WINDOW => "§5.6 D PSN_OOR_WINDOW",
+            NackReason::UNEXP_EVENT => "§5.6 D UNEXP_EVENT",
             _ => "§5.6 D unknown reason",
         },
         _ => return,
@@ -193,6 +201,13 @@ impl World {
             coverage.rule("§6.7 Transport ACK", stats.acks_sent);
             coverage.rule("§6.8 NACK", stats.nacks_sent);
             coverage.rule("§14 answer suppressed", stats.answers_suppressed);
+            let plan = &self.scenario.connections[slot.connection];
+            if plan.limits_answers() {
+                coverage.rule(
+                    "§14 answer suppressed by another limit than the default",
+                    stats.answers_suppressed,
+                );
+            }
             coverage.rule("§8.3 rotation without disturbance", slot.balance.judged);
             for (happening, state, times) in slot.qp.path_happenings().filter(|(.., times)| *times > 0) {
                 if let Some(rule) = cell(happening, state) {

@@ -3,7 +3,7 @@
 use crate::coverage::{Coverage, FaultTag};
 use crate::host::QpSlot;
 use crate::oracle::flow::Flow;
-use crate::scenario::{Happening, Scenario};
+use crate::scenario::{ConnectionPlan, Happening, Scenario};
 use crate::world::World;
 
 impl Flow {
@@ -61,12 +61,16 @@ impl QpSlot {
 pub(crate) fn note_planned_faults(scenario: &Scenario, coverage: &mut Coverage) {
     use crate::scenario::Class;
     match scenario.class {
-        Class::Survivable | Class::Partition | Class::Restart => {}
+        // Some are counted when they act.
+        Class::Survivable | Class::Partition | Class::Restart | Class::MemoryBreaks => {}
         Class::PeerVanishes => coverage.fault(FaultTag::PeerVanishes),
         Class::TooFewReceives => coverage.fault(FaultTag::TooFewReceives),
         Class::BadAccess => coverage.fault(FaultTag::BadAccess),
         Class::TooManyImmediates => coverage.fault(FaultTag::TooManyImmediates),
         Class::LocalError => coverage.fault(FaultTag::LocalError),
+    }
+    if scenario.connections.iter().any(ConnectionPlan::limits_answers) {
+        coverage.fault(FaultTag::AnswerLimit);
     }
     let downs: Vec<usize> = (scenario.happenings.iter())
         .filter_map(|(_, happening)| match happening {

@@ -3,7 +3,7 @@
 use crate::host::QpSlot;
 use crate::memory::{Access, HostMemory};
 use crate::scenario::ConnectionPlan;
-use mrc_protocol::{Completion, Disposition, Instant, QpState, Transmit};
+use mrc_protocol::{Completion, Disposition, Instant, QpState, Shortage, Transmit};
 use mrc_wire::Packet;
 
 /// Where and when something was seen.
@@ -34,6 +34,15 @@ pub enum Seen<'a> {
         accesses: &'a [Access],
         /// The memory afterwards.
         memory: &'a HostMemory,
+    },
+    /// A write could not be kept, and it was told so.
+    Refused {
+        /// As parsed.
+        packet: &'a Packet<'a>,
+        /// What was lacking.
+        why: Shortage,
+        /// What it said.
+        disposition: Disposition,
     },
     /// It went to RESET, or was made anew.
     Reset,

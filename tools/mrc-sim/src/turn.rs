@@ -10,13 +10,14 @@ use crate::oracle::responder::Handled;
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::rules;
 use crate::sabotage::{Sabotage, Verdict};
+use crate::shortage::note_trouble;
 use crate::tap::{self, Seen};
 use crate::trace;
 use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, Packet, PortNum, Tick, TrafficClass};
+use mrc_wire::{Headers, NackReason, Packet, PortNum, Syndrome, Tick, TrafficClass};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -68,7 +69,9 @@ impl World {
                 continue;
             }
             self.press(index, slot, waiting);
-            self.deliver(index, slot, frame, &packet)?;
+            if !self.lacks_buffer(index, slot, frame, &packet)? {
+                self.deliver(index, slot, frame, &packet)?;
+            }
             if !touched.contains(&slot) {
                 touched.push(slot);
             }
@@ -93,6 +96,7 @@ impl World {
         let write = matches!(packet.headers, Headers::Write { .. });
         let spoil = if write { self.saboteur.placement() } else { None };
         let misheard = self.saboteur.mishear(packet);
+        let trouble = self.draw_trouble(index, packet);
         let host = &mut self.hosts[index];
         let Host {
             qps,
@@ -102,6 +106,7 @@ impl World {
             ..
         } = host;
         memory.spoil_next = memory.spoil_next.or(spoil);
+        memory.trouble = trouble;
         let QpSlot {
             connection,
             side,
@@ -126,8 +131,10 @@ impl World {
             }
             qp.handle_packet(&mut cx, misheard.as_ref().unwrap_or(packet), port)
         })?;
+        memory.trouble = None;
         memory.take_accesses(&mut self.accesses);
         rules::arrived(&mut self.coverage, packet, disposition);
+        note_trouble(&mut self.coverage, &self.accesses);
         let (state, receives) = (qp.state(), work.receives.len());
         let (connection, side) = (*connection, *side);
         trace!(
@@ -323,9 +330,14 @@ impl World {
             let line = describe(&flows[side].name, &transmit, self.sent);
             self.trace.line(self.now_ns, format_args!("h{index} {line}"));
         }
-        let is_nak = matches!(&transmit.headers, Headers::Ack(aeth) if aeth.syndrome > 0x1f);
+        // protocol.md §5.9, §6.3 step 2: that the peer's request has failed is said even in ERR.
+        let parting = match &transmit.headers {
+            Headers::Ack(aeth) => aeth.meaning() != Syndrome::Ack,
+            Headers::Nack(neth) => neth.reason == NackReason::UNEXP_EVENT,
+            _ => false,
+        };
         ensure!(
-            matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && is_nak),
+            matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && parting),
             Oracle::State,
             "{} sends {:?} in {state:?}",
             flows[side].name,

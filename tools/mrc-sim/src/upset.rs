@@ -82,6 +82,14 @@ impl World {
                 ppm,
                 reason,
             } => self.hosts[host].mood.refusing = Some((now_ns + for_ns, ppm, reason)),
+            Upset::Short {
+                host,
+                for_ns,
+                ppm,
+                shortage,
+                lack,
+            } => self.hosts[host].want.begin(now_ns + for_ns, ppm, shortage, lack),
+            Upset::Break { host, when } => self.hosts[host].want.break_down(when),
             Upset::Leap { host, by_ns } => self.leap(host, by_ns),
             Upset::Patience {
                 connection,

@@ -443,6 +443,7 @@ impl World {
             })
             .map(|(_, flow)| flow)
             .filter(|flow| !flow.closed);
+        let loose = arriving.clone().flat_map(Flow::written_in_part);
         let written = arriving.flat_map(|flow| {
             (0..flow.packets.len())
                 .filter(|at| flow.responder.has(*at))
@@ -455,7 +456,7 @@ impl World {
                 })
         });
         let written = written.filter(|(_, bytes)| !bytes.is_empty());
-        match self.hosts[index].memory.first_difference(written) {
+        match self.hosts[index].memory.first_difference(loose, written) {
             None => Ok(()),
             Some(va) => Err(Breach(
                 Oracle::Memory,

@@ -226,6 +226,15 @@ fn memory_refuses_what_no_region_permits_and_finds_every_stray_byte() {
         assert!(memory.place(rkey, va, &data).is_err(), "key {rkey} at {va:#x}");
     }
     let written = [(open.va, data.head), (open.va + 96, data.head)];
-    assert_eq!(memory.first_difference(written.into_iter()), None);
-    assert_eq!(memory.first_difference(written.into_iter().take(1)), Some(open.va + 96));
+    assert_eq!(memory.first_difference([].into_iter(), written.into_iter()), None);
+    let without_second = || written.into_iter().take(1);
+    assert_eq!(
+        memory.first_difference([].into_iter(), without_second()),
+        Some(open.va + 96)
+    );
+    assert_eq!(
+        memory.first_difference([(open.va + 96, 4)].into_iter(), without_second()),
+        None,
+        "where anything may stand"
+    );
 }

@@ -4,7 +4,8 @@
 //! Seeds 0 to 499; `MRC_REFERENCE_SEEDS=20000` runs so many.
 
 use mrc_protocol::{Disposition, DropReason, Instant, QpState, Queue, Tuning};
-use mrc_sim::reference::{Attributes, Compare, Responder};
+use mrc_sim::memory::{Trouble, When};
+use mrc_sim::reference::{Attributes, Compare, Ground, Responder};
 use mrc_sim::sabotage::Sabotage;
 use mrc_sim::scenario::{ConnectionPlan, Scenario};
 use mrc_sim::tap::{Place, Seen};
@@ -44,8 +45,8 @@ fn attributes(plan: &ConnectionPlan, own: usize) -> Attributes {
         remote_write: true,
         sack_gen_threshold: plan.sack_gen_threshold.into(),
         sack_hold_ns: tuning.sack_hold_ns,
-        answers_per_s: tuning.answers_per_s.into(),
-        answers_burst: tuning.answers_burst.into(),
+        answers_per_s: plan.answers_per_s.into(),
+        answers_burst: plan.answers_burst.into(),
     }
 }
 
@@ -99,7 +100,7 @@ impl Watch {
                 if place.state == QpState::Err && *disposition == Disposition::Dropped(DropReason::State) {
                     responder.fail();
                 }
-                let took = responder.take(place.now, packet, |rkey, va, len| {
+                let permits = |rkey, va: u64, len| {
                     memory.regions().iter().any(|region| {
                         let end = va.checked_add(len);
                         region.rkey == rkey
@@ -107,19 +108,42 @@ impl Watch {
                             && va >= region.va
                             && end.is_some_and(|end| end <= region.va + region.len)
                     })
+                };
+                // What stood in its way stands in the other one's.
+                let trouble = accesses.iter().find_map(|access| {
+                    let when = if access.placed { When::Written } else { When::Asked };
+                    access.trouble.map(|error| Trouble { when, error })
                 });
+                let permits = &permits;
+                let took = responder.take(place.now, packet, Ground { permits, trouble });
                 if took.disposition != *disposition {
                     return Err(format!(
                         "{:?} {}: {disposition:?}, not {:?}",
                         packet.bth.opcode, packet.bth.psn, took.disposition
                     ));
                 }
-                let placed: Vec<_> = (accesses.iter().filter(|access| access.placed))
+                let placed: Vec<_> = (accesses.iter().filter(|access| access.placed && access.granted))
                     .map(|access| (access.rkey, access.va, access.len))
                     .collect();
                 let expected: Vec<_> = took.placed.into_iter().collect();
                 if placed != expected && !(took.either && placed.is_empty()) {
                     return Err(format!("{} placed {placed:?}, not {expected:?}", packet.bth.psn));
+                }
+            }
+            Seen::Refused {
+                packet,
+                why,
+                disposition,
+            } => {
+                if place.state == QpState::Err {
+                    responder.fail();
+                }
+                let took = responder.lack_buffer(place.now, packet, *why);
+                if took.disposition != *disposition {
+                    return Err(format!(
+                        "{} could not be kept: {disposition:?}, not {:?}",
+                        packet.bth.psn, took.disposition
+                    ));
                 }
             }
             Seen::Window(mpr) => responder.set_window(u64::from(*mpr) * 128),
@@ -171,7 +195,9 @@ impl Watch {
             }
             Seen::Reset => drop(self.early.remove(&key)),
             Seen::Receive(wr_id) => self.early.entry(key).or_default().push(*wr_id),
-            Seen::Packet { disposition, .. } if *disposition != Disposition::Dropped(DropReason::State) => {
+            Seen::Packet { disposition, .. } | Seen::Refused { disposition, .. }
+                if *disposition != Disposition::Dropped(DropReason::State) =>
+            {
                 return Err(format!("{disposition:?} before RTR"));
             }
             Seen::Transmit(sent) => return Err(format!("sends {sent:?} before RTR")),

@@ -4,6 +4,7 @@ use crate::ensure;
 use crate::oracle::Oracle::{Duty, Nack, Sack, TransportAck};
 use crate::oracle::flow::Flow;
 use crate::oracle::responder::Copy;
+use crate::oracle::shortage;
 use crate::oracle::{Breach, Checked};
 use mrc_wire::{Aeth, Bth, CcState, NackReason, Neth, PathVerdict, Seth, Syndrome, Tick};
 
@@ -140,7 +141,7 @@ impl Flow {
         ensure!(
             !model.nak_sent,
             TransportAck,
-            "{name}: Transport ACK {index} after a NAK"
+            "{name}: Transport ACK {index} after a NAK, or after it broke down"
         );
         ensure!(
             bth.dqp.get() == model.peer_qpn,
@@ -187,18 +188,26 @@ impl Flow {
         let name = &self.name;
         let index = self.index_of(neth.nack_psn);
         let reflected = (neth.entropy.0, neth.tx_timestamp.0, bth.rtx);
+        let same = |copy: &Copy| (copy.entropy, copy.timestamp, copy.rtx) == reflected;
+        let lacks = &mut self.responder.lacks;
+        let lacking = match neth.reason {
+            NackReason::UNEXP_EVENT => lacks.tell(index).is_some_and(|copy| same(&copy)),
+            reason => (lacks.copies.get(&index).into_iter().flatten()).any(|(copy, why)| same(copy) && *why == reason),
+        };
         let earning = match neth.reason {
             NackReason::TRIMMED | NackReason::TRIMMED_LASTHOP => self.responder.trimmed.get(&index),
             NackReason::PSN_OOR_WINDOW => self.responder.withdrawn.get(&index),
             _ => None,
         };
-        let earned = earning.is_some_and(|copies| {
-            copies
-                .iter()
-                .any(|copy| (copy.entropy, copy.timestamp, copy.rtx) == reflected)
-        });
+        let earned = lacking || earning.is_some_and(|copies| copies.iter().any(same));
         ensure!(earned, Nack, "{name}: NACK {neth:?} of packet {index} out of nothing");
         ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
+        let model = &mut self.responder;
+        // protocol.md §5.9: after it nothing follows.
+        model.nak_sent |= model.lacks.broke();
+        if let Some(rule) = shortage::rule(neth.reason) {
+            *model.exercised.entry(rule).or_default() += 1;
+        }
         Ok(())
     }
 

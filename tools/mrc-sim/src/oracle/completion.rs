@@ -41,7 +41,7 @@ pub fn legal(class: Class, status: Status) -> bool {
     match status {
         Status::Success => true,
         Status::Flushed | Status::RetryExceeded => !class.must_succeed(),
-        Status::RemoteOperation => class == Class::TooFewReceives,
+        Status::RemoteOperation => matches!(class, Class::TooFewReceives | Class::MemoryBreaks),
         Status::RemoteAccess => class == Class::BadAccess,
         Status::RemoteInvalidRequest => class == Class::TooManyImmediates,
         Status::LocalProtection => false,
@@ -138,6 +138,18 @@ impl WorkModel {
                 Exact,
                 "{name}: message {number} ends with {status:?}, a second cause"
             );
+            if matches!(
+                status,
+                Status::RemoteOperation | Status::RemoteAccess | Status::RemoteInvalidRequest
+            ) {
+                // protocol.md §5.8, §5.6 (UNEXP_EVENT): the owner of the packet that was refused.
+                ensure!(
+                    flow.refusal() == Some((number, status)),
+                    Exact,
+                    "{name}: message {number} ends with {status:?}; refused was {:?}",
+                    flow.refusal()
+                );
+            }
             if status == Status::RetryExceeded {
                 // protocol.md §5.7: the oldest request gets it.
                 ensure!(

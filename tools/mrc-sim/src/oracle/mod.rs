@@ -12,6 +12,7 @@ pub mod pace;
 pub mod path;
 pub mod requestor;
 pub mod responder;
+pub mod shortage;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

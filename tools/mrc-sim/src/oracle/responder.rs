@@ -5,6 +5,7 @@ use crate::memory::Access;
 use crate::oracle::Checked;
 use crate::oracle::Oracle::{Memory, State};
 use crate::oracle::flow::Flow;
+use crate::oracle::shortage::Lacks;
 use crate::scenario::ConnectionPlan;
 use mrc_protocol::{Disposition, QpState};
 use mrc_wire::{Condition, Packet, Peth, Psn, Tick};
@@ -42,6 +43,8 @@ pub struct ResponderModel {
     pub deliverable: VecDeque<usize>,
     /// A write that must be refused has arrived: its packet and the syndromes that may refuse it.
     pub refused: Option<(i64, u8)>,
+    /// What was not taken for want of something.
+    pub lacks: Lacks,
     /// The request for a SACK that has not been answered.
     pub(super) sack_due: Option<(i64, &'static str)>,
     pub(super) ack_due: Option<i64>,
@@ -94,7 +97,7 @@ pub(super) struct Copy {
 
 /// Where an arriving PSN lies (protocol.md §6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     New,
     DuplicateAbove,
     DuplicateBelow,
@@ -126,6 +129,7 @@ impl ResponderModel {
             probes: BTreeMap::new(),
             deliverable: VecDeque::new(),
             refused: None,
+            lacks: Lacks::default(),
             sack_due: None,
             ack_due: None,
             nak_sent: false,
@@ -160,7 +164,7 @@ impl ResponderModel {
         if self.windows_change { self.window / 128 } else { 0 }
     }
 
-    fn place_of(&self, index: i64) -> Place {
+    pub(super) fn place_of(&self, index: i64) -> Place {
         let ahead = index - (self.cack + 1);
         if ahead < 0 {
             Place::DuplicateBelow
@@ -178,7 +182,7 @@ impl ResponderModel {
 }
 
 impl Copy {
-    fn of(packet: &Packet<'_>, at: Tick) -> Copy {
+    pub(super) fn of(packet: &Packet<'_>, at: Tick) -> Copy {
         let timestamp = packet.tx_timestamp().0;
         Copy {
             entropy: packet.ev.0,
@@ -259,9 +263,6 @@ impl Flow {
         }
         let copy = Copy::of(packet, handled.at);
         let place = self.responder.place_of(index);
-        if !matches!(place, Place::OutOfWindow | Place::Withdrawn) {
-            self.responder.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
-        }
         if packet.condition != Condition::Whole {
             self.responder.seen.trimmed += 1;
             ensure!(
@@ -303,7 +304,10 @@ impl Flow {
             match place {
                 Place::OutOfWindow => {}
                 Place::Withdrawn => model.withdrawn.entry(index).or_default().push(copy),
-                _ => model.copies.entry(index).or_default().push(copy),
+                _ => {
+                    model.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
+                    model.copies.entry(index).or_default().push(copy);
+                }
             }
             let dropped = matches!(handled.disposition, Disposition::Dropped(_));
             ensure!(
@@ -324,6 +328,9 @@ impl Flow {
         handled: &Handled<'_>,
         placed: &[&Access],
     ) -> Checked {
+        if let Some(error) = handled.accesses.iter().find_map(|access| access.trouble) {
+            return self.judge_trouble(index, copy, handled, error);
+        }
         let name = self.name.clone();
         let facts = self.packets[index];
         let message = &self.messages[facts.message];
@@ -376,6 +383,7 @@ impl Flow {
         model.max_received = model.max_received.max(index as i64);
         model.rx_bytes += u64::from(packet.udp_len) + 40;
         model.new_bytes += (u64::from(packet.udp_len) + 40).max(1024);
+        model.unsacked_bytes += (u64::from(packet.udp_len) + 40).max(1024);
         model.out_of_order += 1;
         model.stashed += usize::from(is_imm);
         model.seen.out_of_order += u64::from(!in_order);

@@ -5,14 +5,16 @@
 //! Positions are counted from the peer's initial PSN and never wrap: position `n` is the PSN `rq_psn + n`.
 
 mod answers;
+mod arrival;
 mod limits;
 
 pub use answers::Compare;
+pub use arrival::{Ground, Took};
 
 use answers::{Duty, Owed, Trigger};
 use limits::{Bucket, Pressure};
-use mrc_protocol::{Completion, Disposition, DropReason, Instant, Queue, Status};
-use mrc_wire::{Aeth, Condition, Headers, NackReason, Opcode, Packet, Psn, Qpn, Tick};
+use mrc_protocol::{Completion, Instant, Status};
+use mrc_wire::{Psn, Qpn, Tick};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a responder is told before it starts.
@@ -48,17 +50,6 @@ pub struct Attributes {
     pub answers_per_s: u64,
     /// See above.
     pub answers_burst: u64,
-}
-
-/// What became of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Took {
-    /// What the responder is to say of it.
-    pub disposition: Disposition,
-    /// Key, address and length of the bytes that are to be in memory now.
-    pub placed: Option<(u32, u64, u64)>,
-    /// The specification does not say whether they are: the packet is refused after all.
-    pub either: bool,
 }
 
 /// A packet above the cumulative acknowledgement (protocol.md §6.1).
@@ -223,230 +214,6 @@ impl Responder {
         }
     }
 
-    /// A packet arrived. `permits` says whether the memory may be written: key, address, length.
-    pub fn take(&mut self, now: Instant, packet: &Packet<'_>, permits: impl Fn(u32, u64, u64) -> bool) -> Took {
-        // protocol.md §2.2
-        if self.failed {
-            return dropped(DropReason::State);
-        }
-        // wire-format.md §7.1: the low 15 bits
-        if packet.bth.p_key & 0x7fff != self.attributes.p_key & 0x7fff {
-            return dropped(DropReason::PKey);
-        }
-        match packet.headers {
-            Headers::Probe(peth) => self.probe(now, packet, peth.probe_id),
-            Headers::Write { .. } => self.write(now, packet, permits),
-            // It has sent nothing that these could answer.
-            _ => dropped(DropReason::State),
-        }
-    }
-
-    /// protocol.md §9.1
-    fn probe(&mut self, now: Instant, packet: &Packet<'_>, probe_id: u16) -> Took {
-        // wire-format.md §10: trimmed probes are dropped
-        if packet.is_trimmed() {
-            return dropped(DropReason::Trimmed);
-        }
-        if !self.probes.take(now) {
-            return dropped(DropReason::RateLimited);
-        }
-        self.owed.sack_of_its_own(Trigger::of(packet, Some(probe_id), now));
-        self.owed.ack(Duty::Must);
-        accepted()
-    }
-
-    /// protocol.md §6.2
-    fn write(&mut self, now: Instant, packet: &Packet<'_>, permits: impl Fn(u32, u64, u64) -> bool) -> Took {
-        let ahead = (u64::from(packet.bth.psn.get()) + (1 << 24) - u64::from(self.psn(self.next).get())) % (1 << 24);
-        let at = self.next + ahead;
-        let below = ahead >= 1 << 23;
-        let trimmed = match packet.condition {
-            Condition::Whole => None,
-            Condition::Trimmed { last_hop } => Some(last_hop),
-        };
-        // Wherever it belongs, nothing is said of it.
-        if trimmed.is_some() && !self.attributes.trim_nack {
-            return dropped(DropReason::Trimmed);
-        }
-        // [decision] of protocol.md §6.2: what was received stays received when the window shrinks.
-        if below || self.received.contains_key(&at) {
-            return self.duplicate(now, packet, below);
-        }
-        if ahead >= self.attributes.window {
-            return match trimmed {
-                Some(_) => dropped(DropReason::Trimmed),
-                // P10: a peer that had not heard of the shrink may have sent it.
-                None if ahead < self.announced => self.nack(now, packet, NackReason::PSN_OOR_WINDOW),
-                None => dropped(DropReason::OutOfWindow),
-            };
-        }
-        match trimmed {
-            // protocol.md §6.3 step 1
-            Some(true) => self.nack(now, packet, NackReason::TRIMMED_LASTHOP),
-            Some(false) => self.nack(now, packet, NackReason::TRIMMED),
-            None => self.fresh(now, packet, at, permits),
-        }
-    }
-
-    /// protocol.md §6.2, P11: at once, or when the time has come.
-    fn duplicate(&mut self, now: Instant, packet: &Packet<'_>, below: bool) -> Took {
-        let trimmed = packet.is_trimmed();
-        let trigger = Trigger {
-            // protocol.md §6.3 step 1: the mark of a trimmed packet is not reported.
-            ce: packet.ce && !trimmed,
-            ..Trigger::of(packet, None, now)
-        };
-        if !trimmed {
-            self.count(packet);
-        }
-        if self.next_duplicate(now) <= now {
-            self.answer_duplicate(now, trigger, below);
-            return accepted();
-        }
-        let (earlier_below, at) = self
-            .deferred
-            .map_or((false, self.next_duplicate(now)), |(_, below, at)| (below, at));
-        self.deferred = Some((trigger, below || earlier_below, at));
-        if trimmed {
-            return dropped(DropReason::RateLimited);
-        }
-        accepted()
-    }
-
-    fn next_duplicate(&self, now: Instant) -> Instant {
-        let spaced = self.duplicate_answered.map_or(now, |at| at + ANSWER_NS);
-        spaced.max(self.duplicates.next(now)).max(now)
-    }
-
-    fn answer_duplicate(&mut self, now: Instant, trigger: Trigger, below: bool) {
-        self.duplicates.take(now);
-        self.duplicate_answered = Some(now);
-        self.answer(trigger);
-        if below {
-            self.owed.ack(Duty::Must);
-        }
-    }
-
-    /// protocol.md §6.8
-    fn nack(&mut self, now: Instant, packet: &Packet<'_>, reason: NackReason) -> Took {
-        let psn = packet.bth.psn;
-        let latest = self.nacked.get(&(psn.get() % 32));
-        let stamp = packet.tx_timestamp();
-        let early = latest.is_some_and(|(nacked, of, at)| (*nacked, *of) == (psn, stamp) && now.since(*at) < ANSWER_NS);
-        if early || !self.nacks.take(now) {
-            return dropped(DropReason::RateLimited);
-        }
-        self.nacked.insert(psn.get() % 32, (psn, stamp, now));
-        self.owed.nack(Trigger::of(packet, None, now), reason);
-        accepted()
-    }
-
-    /// protocol.md §6.3 from step 3 on
-    fn fresh(&mut self, now: Instant, packet: &Packet<'_>, at: u64, permits: impl Fn(u32, u64, u64) -> bool) -> Took {
-        let Headers::Write { reth, imm, .. } = packet.headers else {
-            return dropped(DropReason::NotForQp);
-        };
-        let (opcode, len) = (packet.bth.opcode, packet.payload.len());
-        if !lengths_are_right(opcode, len, packet.bth.pad, reth.dmalen, self.attributes.pmtu) {
-            return self.refuse(packet.bth.psn, Aeth::NAK_INVALID_REQUEST, None);
-        }
-        if len > 0 {
-            let whole = opcode != Opcode::WriteFirst || permits(reth.r_key, reth.va, reth.dmalen.into());
-            if !self.attributes.remote_write || !permits(reth.r_key, reth.va, len as u64) || !whole {
-                return self.refuse(packet.bth.psn, Aeth::NAK_REMOTE_ACCESS, None);
-            }
-        }
-        let placed = (len > 0).then_some((reth.r_key, reth.va, len as u64));
-        if let Some(imm) = imm {
-            // protocol.md §6.6: an immediate whose turn has come waits for nothing.
-            if at != self.next && self.waiting.len() >= self.attributes.max_wimm {
-                return self.refuse(packet.bth.psn, Aeth::NAK_INVALID_REQUEST, placed);
-            }
-            let se = packet.bth.se;
-            self.waiting.insert(
-                at,
-                Waiting {
-                    imm: imm.0,
-                    se,
-                    dmalen: reth.dmalen,
-                },
-            );
-        }
-        let (is_last, a) = (opcode.is_last(), packet.bth.a);
-        self.received.insert(at, Received { is_last, a });
-        self.end = self.end.max(at + 1);
-        self.rx_rcvd_bytes += u64::from(packet.udp_len) + 40;
-        while let Some(received) = self.received.remove(&self.next) {
-            let position = self.next;
-            if let Some(waiting) = self.waiting.remove(&position) {
-                // No receive is posted: never RNR (P15).
-                let Some(wr_id) = self.receives.pop_front() else {
-                    return self.refuse(self.psn(position), Aeth::NAK_REMOTE_OPERATIONAL, placed);
-                };
-                self.delivered.push_back(self.delivery(wr_id, waiting));
-            }
-            self.next += 1;
-            self.messages += u32::from(received.is_last);
-            // protocol.md §6.7
-            if received.a || received.is_last {
-                self.owed.ack(Duty::Must);
-            }
-        }
-        // P29
-        self.nacks.earn(now, 16);
-        self.probes.earn(now, 1);
-        self.duplicates.earn(now, 1);
-        self.count(packet);
-        let trigger = Trigger::of(packet, None, now);
-        self.last = Some(trigger);
-        self.held_since = self.held_since.or(Some(now));
-        if packet.ce || packet.bth.a || packet.bth.rtx {
-            self.answer(trigger);
-        } else if self.sack_trigger_cnt >= self.attributes.sack_gen_threshold {
-            self.owed.sack(trigger, Duty::Counter);
-        }
-        Took { placed, ..accepted() }
-    }
-
-    /// protocol.md §6.4: every accepted or duplicate packet counts.
-    fn count(&mut self, packet: &Packet<'_>) {
-        self.sack_trigger_cnt += (u64::from(packet.udp_len) + 40).max(1024);
-    }
-
-    /// A SACK is due; a marked packet has one of its own (protocol.md §6.4).
-    fn answer(&mut self, trigger: Trigger) {
-        if trigger.ce {
-            self.owed.sack_of_its_own(trigger);
-        } else {
-            self.owed.sack(trigger, Duty::Must);
-        }
-    }
-
-    fn delivery(&self, wr_id: u64, waiting: Waiting) -> Completion {
-        Completion {
-            wr_id,
-            queue: Queue::Recv,
-            status: Status::Success,
-            byte_len: waiting.dmalen,
-            imm: Some(waiting.imm),
-            solicited: waiting.se,
-            src_qp: self.attributes.dest_qpn,
-            slot: 0,
-            signaled: true,
-        }
-    }
-
-    /// protocol.md §5.9, §6.7: the NAK is owed, nothing else any more.
-    fn refuse(&mut self, psn: Psn, syndrome: u8, placed: Option<(u32, u64, u64)>) -> Took {
-        self.fail();
-        self.owed.nak = Some((psn, syndrome));
-        Took {
-            placed,
-            either: true,
-            ..accepted()
-        }
-    }
-
     /// It gave a completion of a receive request.
     pub fn judge_completion(&mut self, completion: &Completion) -> Result<(), String> {
         if let Some(expected) = self.delivered.pop_front() {
@@ -490,32 +257,5 @@ impl Responder {
 
     fn has(&self, at: i128) -> bool {
         at < i128::from(self.next) || u64::try_from(at).is_ok_and(|at| self.received.contains_key(&at))
-    }
-}
-
-/// protocol.md §6.3 step 3
-fn lengths_are_right(opcode: Opcode, len: usize, pad: u8, dmalen: u32, pmtu: usize) -> bool {
-    let fits = match opcode {
-        Opcode::WriteFirst => len == pmtu && pad == 0 && dmalen as usize > pmtu,
-        Opcode::WriteMiddle => len == pmtu && pad == 0,
-        Opcode::WriteLast | Opcode::WriteLastImm => (1..=pmtu).contains(&len),
-        _ => len <= pmtu && len == dmalen as usize,
-    };
-    fits && dmalen <= 1 << 31
-}
-
-const fn accepted() -> Took {
-    Took {
-        disposition: Disposition::Accepted,
-        placed: None,
-        either: false,
-    }
-}
-
-const fn dropped(reason: DropReason) -> Took {
-    Took {
-        disposition: Disposition::Dropped(reason),
-        placed: None,
-        either: false,
     }
 }

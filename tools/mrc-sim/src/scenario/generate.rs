@@ -6,7 +6,8 @@ use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
 use crate::scenario::{
-    Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, Speed, faults, upset,
+    ANSWERS, Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, Speed,
+    faults, shortage, upset,
 };
 use mrc_wire::Pmtu;
 
@@ -28,6 +29,8 @@ impl Scenario {
             21..=26 => Class::Restart,
             _ => Class::Survivable,
         };
+        let wants = &mut shortage::rng(seed);
+        let class = shortage::class(wants, class);
         let format = match seed % 4 {
             0 if rng.one_in(2) => Format::BytesV4,
             0 => Format::BytesV6,
@@ -55,6 +58,7 @@ impl Scenario {
             faults::add(rng, &mut scenario, span_ns);
         }
         end_as_the_class_says(rng, &mut scenario, span_ns);
+        shortage::add(wants, &mut scenario, span_ns);
         faults::make_sure(&mut scenario);
         set_limits(rng, &mut scenario, span_ns);
         scenario
@@ -163,6 +167,8 @@ fn connection(rng: &mut Rng, hosts: [usize; 2], qpn: [u32; 2], pmtu: Pmtu, flows
         trim_nack: [(); 2].map(|()| rng.one_in(2)),
         svc_time: [(); 2].map(|()| rng.one_in(3)),
         dynamic_mpr: [(); 2].map(|()| !rng.one_in(3)),
+        answers_per_s: ANSWERS.0,
+        answers_burst: ANSWERS.1,
         sack_gen_threshold: rng.pick(&[0, 4096, 16_384, 65_536]),
         reo_min_ns: 50_000,
         sq_depth: rng.pick(&[1, 4, 64, 1024]),
@@ -192,6 +198,7 @@ fn end_as_the_class_says(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
     let at_ns = rng.range(span_ns / 20, span_ns / 2);
     match scenario.class {
         Class::Survivable => {}
+        Class::MemoryBreaks => shortage::break_down(rng, scenario, at_ns),
         Class::Restart => upset::restart(rng, scenario, at_ns),
         Class::PeerVanishes => {
             let host = rng.below(scenario.hosts.len() as u64) as usize;

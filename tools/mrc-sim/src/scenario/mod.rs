@@ -2,6 +2,7 @@
 
 mod faults;
 mod generate;
+mod shortage;
 mod traffic;
 pub mod upset;
 
@@ -11,6 +12,9 @@ use crate::fabric::fault::Fault;
 use crate::forge::Forgery;
 use crate::scenario::upset::Upset;
 use mrc_wire::Pmtu;
+
+/// Default of the answers of one kind per second, and in one burst (protocol.md §14).
+pub const ANSWERS: (u32, u32) = (1000, 256);
 
 /// How a run may end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Class {
     LocalError,
     /// One end of a connection starts anew, and all is sent again: every request must succeed then.
     Restart,
+    /// The memory of a host fails for good: remote operation error.
+    MemoryBreaks,
 }
 
 /// In which form packets travel.
@@ -186,6 +192,10 @@ pub struct ConnectionPlan {
     pub dynamic_mpr: [bool; 2],
     /// Bytes between SACKs.
     pub sack_gen_threshold: u32,
+    /// Answers of one kind per second, besides those that packets received pay for.
+    pub answers_per_s: u32,
+    /// How many of them may come in one burst.
+    pub answers_burst: u32,
     /// Least tolerance of reordering.
     pub reo_min_ns: u64,
     /// Send queue depth.
@@ -308,6 +318,11 @@ impl ConnectionPlan {
         self.dynamic_mpr == [true, true]
     }
 
+    /// Whether its answers have other limits than by default (protocol.md §14, P29).
+    pub fn limits_answers(&self) -> bool {
+        (self.answers_per_s, self.answers_burst) != ANSWERS
+    }
+
     /// The largest window that either side's memory is made for, in units of 128 PSNs.
     pub fn max_mpr(&self) -> u8 {
         self.mpr[0].max(self.mpr[1]).saturating_mul(2)
@@ -333,6 +348,8 @@ impl ConnectionPlan {
             svc_time: [false, false],
             dynamic_mpr: [false, false],
             sack_gen_threshold: 16_384,
+            answers_per_s: ANSWERS.0,
+            answers_burst: ANSWERS.1,
             reo_min_ns: 50_000,
             sq_depth: 128,
             auto_evs: false,

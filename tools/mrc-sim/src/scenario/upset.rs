@@ -1,7 +1,9 @@
 //! What upsets hosts besides links and stalls: slow engines, clocks, refusals, changed attributes, restarts.
 
+use crate::memory::When;
 use crate::rng::{PPM, Rng};
 use crate::scenario::{Happening, Scenario};
+use mrc_protocol::Shortage;
 use mrc_wire::NackReason;
 
 /// An upset, from an instant on.
@@ -36,6 +38,26 @@ pub enum Upset {
         /// What it says.
         reason: NackReason,
     },
+    /// The host lacks something for a while, and its queue pairs say so (protocol.md §6.3 step 2).
+    Short {
+        /// Host.
+        host: usize,
+        /// How long.
+        for_ns: u64,
+        /// For how many of the writes.
+        ppm: u32,
+        /// What the NACKs say.
+        shortage: Shortage,
+        /// What it lacks.
+        lack: Lack,
+    },
+    /// The memory of the host fails for good.
+    Break {
+        /// Host.
+        host: usize,
+        /// When it says so.
+        when: When,
+    },
     /// The application changes when to give up.
     Patience {
         /// Connection.
@@ -69,6 +91,15 @@ pub enum Upset {
         /// The queue pair is destroyed and made again, in contrast to a reset.
         anew: bool,
     },
+}
+
+/// What a host may lack for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Memory that can be written.
+    Memory(When),
+    /// A buffer for what has arrived.
+    Buffer,
 }
 
 /// Longest life of a packet in the fabric of delays, copies of it included, with what may wait at a host.
@@ -166,9 +197,9 @@ impl Upset {
     /// How long after its beginning it still has an effect.
     pub fn lasts_ns(&self) -> u64 {
         match self {
-            Upset::Slow { for_ns, .. } | Upset::Refuse { for_ns, .. } => *for_ns,
+            Upset::Slow { for_ns, .. } | Upset::Refuse { for_ns, .. } | Upset::Short { for_ns, .. } => *for_ns,
             Upset::Leap { by_ns, .. } => by_ns.min(&0).unsigned_abs(),
-            Upset::Patience { .. } | Upset::Window { .. } => 0,
+            Upset::Break { .. } | Upset::Patience { .. } | Upset::Window { .. } => 0,
             Upset::Restart { notice_ns, rest_ns, .. } => notice_ns + rest_ns,
         }
     }

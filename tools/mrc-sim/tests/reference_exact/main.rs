@@ -1,11 +1,15 @@
 //! The shipped responder and the one written from the specification, side by side, on hostile sequences of packets: one
 //! packet a batch and one SACK a packet, so that every answer has exactly one right form (protocol.md §6).
 
+mod draw;
+
+use draw::{Case, Lack, Step, Write};
 use mrc_protocol::{
     AccessError, Cx, EvEntry, InitAttr, Instant, Memory, ModifyAttr, PathConfig, PeerCaps, Qp, QpCreate, QpState, Qpcc,
     RtrAttr, Tuning,
 };
-use mrc_sim::reference::{Attributes, Compare, Responder};
+use mrc_sim::memory::{Trouble, When};
+use mrc_sim::reference::{Attributes, Compare, Ground, Responder};
 use mrc_wire::{
     Bth, Condition, Ev, Headers, ImmDt, Meth, Opcode, Packet, Payload, Peth, Pmtu, PortNum, PortSet, Psn, Qpn, Reth,
     Tick, Tseth,
@@ -24,6 +28,10 @@ const PEER: Qpn = Qpn::new(0x12_3456);
 struct Region {
     bytes: Vec<u8>,
     placed: Vec<(u32, u64, u64)>,
+    /// What it says instead of granting an access.
+    trouble: Option<Trouble>,
+    /// Where something may have been written before it said so.
+    loose: Option<(u64, u64)>,
 }
 
 fn permits(key: u32, va: u64, len: u64) -> bool {
@@ -32,183 +40,30 @@ fn permits(key: u32, va: u64, len: u64) -> bool {
 
 impl Memory for Region {
     fn check(&mut self, key: u32, va: u64, len: u64) -> Result<(), AccessError> {
-        if permits(key, va, len) {
-            Ok(())
-        } else {
-            Err(AccessError::Bounds)
+        match self.trouble {
+            _ if !permits(key, va, len) => Err(AccessError::Bounds),
+            Some(trouble) if trouble.when == When::Asked => Err(trouble.error),
+            _ => Ok(()),
         }
     }
 
     fn place(&mut self, key: u32, va: u64, payload: &Payload<'_>) -> Result<(), AccessError> {
         self.check(key, va, payload.len() as u64)?;
         let start = (va - BASE) as usize;
+        if let Some(trouble) = self.trouble {
+            if trouble.when == When::WrittenInPart {
+                let half = payload.len() / 2;
+                let kept = self.bytes[start + half..start + payload.len()].to_vec();
+                payload.copy_to(&mut self.bytes[start..start + payload.len()]);
+                self.bytes[start + half..start + payload.len()].copy_from_slice(&kept);
+                self.loose = Some((va, half as u64));
+            }
+            return Err(trouble.error);
+        }
         payload.copy_to(&mut self.bytes[start..start + payload.len()]);
         self.placed.push((key, va, payload.len() as u64));
         Ok(())
     }
-}
-
-/// A write, drawn.
-#[derive(Debug, Clone)]
-struct Write {
-    /// PSN, counted from the expected one.
-    ahead: i32,
-    kind: u8,
-    len: usize,
-    offset: u64,
-    dmalen: u32,
-    key: u32,
-    pad: u8,
-    flags: [bool; 5],
-    entropy: u32,
-    stamp: u16,
-    trimmed: Option<bool>,
-    p_key: u16,
-}
-
-#[derive(Debug, Clone)]
-enum Step {
-    Write(Write),
-    Probe {
-        id: u16,
-        entropy: u32,
-        stamp: u16,
-        ce: bool,
-        rtx: bool,
-    },
-    Pass(u64),
-    Post,
-    Pressure(u32),
-    RemoteWrite(bool),
-    Window(u8),
-}
-
-#[derive(Debug, Clone)]
-struct Case {
-    first_psn: u32,
-    mpr: u8,
-    max_wimm: u16,
-    trim_nack: bool,
-    dynamic_mpr: bool,
-    svc_time: bool,
-    threshold: u32,
-    hold_ns: u64,
-    answers: (u32, u32),
-    receives: u8,
-    steps: Vec<Step>,
-}
-
-/// How a write may look. `faults`: now and then one that must be refused.
-fn write(faults: bool) -> impl Strategy<Value = Write> {
-    let ahead = prop_oneof![
-        12 => Just(0),
-        12 => 0..8_i32,
-        8 => 0..140_i32,
-        3 => 100..400_i32,
-        4 => -70..0_i32,
-        1 => any::<i32>(),
-    ];
-    let wrong = u32::from(faults);
-    let shape = (
-        0..6_u8,
-        0..=PMTU,
-        0..SIZE - 2 * PMTU as u64,
-        any::<[bool; 5]>(),
-        0..32_u8,
-    );
-    let odd = prop_oneof![
-        40 => Just(0_u8),
-        wrong => 1..9_u8,
-    ];
-    let trimmed = prop_oneof![12 => Just(None), 1 => any::<bool>().prop_map(Some)];
-    (ahead, shape, odd, trimmed, any::<(u32, u16)>()).prop_map(
-        |(ahead, (kind, len, offset, flags, dice), odd, trimmed, (entropy, stamp))| {
-            let kind_len = match kind {
-                0 | 1 => PMTU,
-                2 | 3 => len.max(1),
-                _ => len,
-            };
-            let mut write = Write {
-                ahead,
-                kind,
-                len: kind_len,
-                offset,
-                dmalen: if kind >= 4 { kind_len as u32 } else { 2 * PMTU as u32 },
-                key: KEY,
-                pad: if kind < 2 { 0 } else { (4 - kind_len % 4) as u8 % 4 },
-                // Flags that are not set on every other packet, so that the counter has its say.
-                flags: [
-                    flags[0] && dice < 8,
-                    flags[1] && dice % 8 == 0,
-                    flags[2] && dice % 4 == 1,
-                    flags[3],
-                    flags[4],
-                ],
-                entropy,
-                stamp,
-                trimmed,
-                p_key: 0x7fff | u16::from(flags[3]) << 15,
-            };
-            match odd {
-                1 => write.key ^= 1,
-                2 => write.offset = SIZE - 1,
-                3 => write.offset = u64::MAX - BASE - 5,
-                4 => write.dmalen = write.dmalen.wrapping_add(1),
-                5 => write.len = PMTU + 4,
-                6 => write.pad ^= 1,
-                7 => write.dmalen = u32::MAX,
-                8 => write.p_key ^= 0x0100,
-                _ => {}
-            }
-            write
-        },
-    )
-}
-
-fn step(faults: bool) -> impl Strategy<Value = Step> {
-    prop_oneof![
-        30 => write(faults).prop_map(Step::Write),
-        2 => any::<(u16, u32, u16, bool, bool)>().prop_map(|(id, entropy, stamp, ce, rtx)| Step::Probe {
-            id, entropy, stamp, ce, rtx,
-        }),
-        6 => prop_oneof![1..3000_u64, 1..30_000_u64, 1..3_000_000_u64].prop_map(Step::Pass),
-        2 => Just(Step::Post),
-        1 => (0..=100_u32).prop_map(Step::Pressure),
-        1 => (1..=3_u8).prop_map(Step::Window),
-        u32::from(faults) => any::<bool>().prop_map(Step::RemoteWrite),
-    ]
-}
-
-fn case() -> impl Strategy<Value = Case> {
-    let first = prop_oneof![1 << 23..(1_u32 << 23) + 3, (1_u32 << 24) - 20..1 << 24, any::<u32>()];
-    let settings = (
-        first,
-        1..=3_u8,
-        prop_oneof![1..4_u16, Just(128)],
-        any::<[bool; 3]>(),
-        prop_oneof![Just(0_u32), Just(16384), 1..65536_u32],
-        prop_oneof![Just(0_u64), Just(20_000), 1..1_000_000_u64],
-        prop_oneof![3 => Just((1_000_000_000, 1_000_000)), 1 => (prop_oneof![Just(1000_u32), Just(100_000)], 1..6_u32)],
-        prop_oneof![1 => Just(1_u8), 3 => Just(200)],
-    );
-    let steps = any::<bool>().prop_flat_map(|faults| prop::collection::vec(step(faults), 1..160));
-    (settings, steps).prop_map(|(settings, steps)| {
-        let (first_psn, mpr, max_wimm, [trim_nack, dynamic_mpr, svc_time], threshold, hold_ns, answers, receives) =
-            settings;
-        Case {
-            first_psn,
-            mpr,
-            max_wimm,
-            trim_nack,
-            dynamic_mpr,
-            svc_time,
-            threshold,
-            hold_ns,
-            answers,
-            receives,
-            steps,
-        }
-    })
 }
 
 /// Both responders.
@@ -290,6 +145,8 @@ impl Pair {
             region: Region {
                 bytes: vec![0; SIZE as usize],
                 placed: Vec::new(),
+                trouble: None,
+                loose: None,
             },
             model: vec![0; SIZE as usize],
             reference: Responder::new(attributes, Compare::Exactly),
@@ -310,11 +167,22 @@ impl Pair {
         }
     }
 
-    fn take(&mut self, packet: &Packet<'_>) -> Result<(), String> {
-        let mut cx = Cx::new(self.now, &mut self.cc, &mut self.region);
-        let disposition = self.qp.handle_packet(&mut cx, packet, self.port);
+    fn take(&mut self, packet: &Packet<'_>, lack: Option<Lack>) -> Result<(), String> {
+        let (disposition, expected) = if let Some(Lack::Buffer(why)) = lack {
+            let disposition = self.qp.handle_refused(self.now, packet, why);
+            (disposition, self.reference.lack_buffer(self.now, packet, why))
+        } else {
+            self.region.trouble = match lack {
+                Some(Lack::Memory(trouble)) => Some(trouble),
+                _ => None,
+            };
+            let (permits, trouble) = (&permits, self.region.trouble);
+            let mut cx = Cx::new(self.now, &mut self.cc, &mut self.region);
+            let disposition = self.qp.handle_packet(&mut cx, packet, self.port);
+            let ground = Ground { permits, trouble };
+            (disposition, self.reference.take(self.now, packet, ground))
+        };
         self.qp.end_of_batch(self.now);
-        let expected = self.reference.take(self.now, packet, permits);
         if disposition != expected.disposition {
             return Err(format!("{disposition:?}, not {:?}", expected.disposition));
         }
@@ -327,6 +195,10 @@ impl Pair {
         for (_, va, len) in placed {
             let start = (va - BASE) as usize;
             packet.payload.copy_to(&mut self.model[start..start + len as usize]);
+        }
+        if let Some((va, len)) = self.region.loose.take() {
+            let stretch = (va - BASE) as usize..(va - BASE + len) as usize;
+            self.model[stretch.clone()].copy_from_slice(&self.region.bytes[stretch]);
         }
         if self.model != self.region.bytes {
             return Err("memory differs".to_owned());
@@ -397,7 +269,7 @@ impl Pair {
                     ftype: 1,
                     ..Peth::default()
                 };
-                self.take(&packet(bth, Headers::Probe(peth), &[], entropy, ce))
+                self.take(&packet(bth, Headers::Probe(peth), &[], entropy, ce), None)
             }
             Step::Pass(ns) => self.pass(*ns),
             Step::Post => {
@@ -457,7 +329,7 @@ impl Pair {
             packet.condition = Condition::Trimmed { last_hop };
             packet.payload = Payload::EMPTY;
         }
-        self.take(&packet)
+        self.take(&packet, write.lack)
     }
 }
 
@@ -490,7 +362,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(4000), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_responders_say_the_same(case in case()) {
+    fn both_responders_say_the_same(case in draw::case()) {
         run(&case)?;
     }
 }
