@@ -15,6 +15,9 @@ use thiserror::Error;
 /// A baseline that is not complete after so many times what MRC took is not waited for any longer.
 const PATIENCE: u64 = 20;
 
+const ONE_PATH: &str = "one path dies";
+const ONE_PLANE: &str = "one plane dies";
+
 const PAIR: &str = "
 title = \"comparison\"
 [fabric]
@@ -70,6 +73,8 @@ pub struct Comparison {
     pub seed: u64,
     /// One after the other.
     pub rows: Vec<Row>,
+    /// What the fabric makes of the conditions, if it is not what their names say.
+    pub notes: Vec<String>,
 }
 
 /// One condition.
@@ -98,6 +103,7 @@ pub struct Measured {
 pub fn compare(options: &Options) -> Result<Comparison, CompareError> {
     let load = load_of("compare", PAIR, options)?;
     let mut rows = vec![row("no loss", PAIR, options)?];
+    let mut notes = Vec::new();
     for percent in ["0.01", "0.1", "1"] {
         let text = with_fault(PAIR, &format!("kind = \"loss\"\npercent = {percent}"));
         rows.push(row(&format!("{percent} % loss"), &text, options)?);
@@ -105,13 +111,34 @@ pub fn compare(options: &Options) -> Result<Comparison, CompareError> {
     // In the middle of the first quarter, when all are at full speed.
     let from_us = rows[0].mrc.completion_us.unwrap_or(0.0) / 8.0;
     let path = baseline::first_path(&load.clos, &workload(&load, u64::MAX), load.seed)?;
-    let spine = path.and_then(|path| path.spine()).unwrap_or(0);
-    let dead = format!("kind = \"spine_down\"\nplane = 1\nswitch = {spine}\nfrom_us = {from_us}");
-    rows.push(row("one path dies", &with_fault(PAIR, &dead), options)?);
+    match path.and_then(|path| path.spine()) {
+        Some(spine) => {
+            let dead = format!("kind = \"spine_down\"\nplane = 1\nswitch = {spine}\nfrom_us = {from_us}");
+            rows.push(row(ONE_PATH, &with_fault(PAIR, &dead), options)?);
+            if load.clos.shape.spines == 1 {
+                notes.push(format!(
+                    "\"{ONE_PATH}\": with fabric.spines = 1, that path is all of its plane."
+                ));
+            }
+        }
+        None => notes.push(format!(
+            "\"{ONE_PATH}\" is left out: below one switch (fabric.leaves = {}), a plane has no other path.",
+            load.clos.shape.leaves
+        )),
+    }
     let dead = format!("kind = \"blackhole\"\nplane = 1\nfrom_us = {from_us}");
-    rows.push(row("one plane dies", &with_fault(PAIR, &dead), options)?);
+    rows.push(row(ONE_PLANE, &with_fault(PAIR, &dead), options)?);
+    if load.clos.shape.planes == 1 {
+        notes.push(format!(
+            "\"{ONE_PLANE}\": with fabric.planes = 1, that plane is all there is."
+        ));
+    }
     rows.push(row("incast", INCAST, options)?);
-    Ok(Comparison { seed: load.seed, rows })
+    Ok(Comparison {
+        seed: load.seed,
+        rows,
+        notes,
+    })
 }
 
 fn with_fault(text: &str, fault: &str) -> String {
@@ -135,6 +162,10 @@ fn workload(load: &Load, deadline_ns: u64) -> Workload {
 
 fn row(condition: &str, text: &str, options: &Options) -> Result<Row, CompareError> {
     let load = load_of("compare", text, options)?;
+    let options = &Options {
+        onlooker: options.onlooker.as_ref().map(|onlooker| onlooker.named(condition)),
+        ..options.clone()
+    };
     let report = run_file("compare", text, options)?;
     let run = report.cases.into_iter().next().map(|case| case.run);
     let run = match run {
@@ -221,6 +252,9 @@ impl Comparison {
              with one connection for each plane. Seed {}.",
             self.seed
         );
+        for note in &self.notes {
+            let _ = writeln!(text, "{note}");
+        }
         text
     }
 
@@ -244,6 +278,7 @@ impl Comparison {
         json!({
             "seed": self.seed,
             "conditions": self.rows.iter().map(row).collect::<Vec<_>>(),
+            "notes": self.notes,
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::coverage::{Count, Coverage};
 use crate::oracle::{Oracle, Violation};
+use crate::outline::words;
 use crate::progress::Progress;
 use crate::rules::RULES;
 use crate::scenario::{Class, MIN_PACKETS, Scenario};
@@ -179,7 +180,7 @@ impl Report {
             self.coverage
                 .faults
                 .iter()
-                .map(|(tag, count)| (format!("{tag:?}"), *count))
+                .map(|(tag, count)| (words(&format!("{tag:?}")), *count))
                 .collect(),
         );
         section(
@@ -212,7 +213,7 @@ impl Report {
             .coverage
             .faults
             .iter()
-            .map(|(tag, seen)| (format!("{tag:?}"), count(seen)))
+            .map(|(tag, seen)| (words(&format!("{tag:?}")), count(seen)))
             .collect();
         let events: serde_json::Map<_, _> = self
             .coverage

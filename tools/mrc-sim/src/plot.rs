@@ -15,6 +15,10 @@ use thiserror::Error;
 
 const WIDTH: u32 = 960;
 const HEIGHT: u32 = 420;
+/// What names of curves take, beside the plot.
+const LEGEND: u32 = 190;
+/// A curve of no more points than these shows them.
+const FEW: usize = 40;
 /// Colours that people with any kind of colour vision, and printers without colour, tell apart.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
@@ -91,6 +95,17 @@ impl Curve {
         }
     }
 
+    /// The name, with the value of a curve that never changes: others may lie on it.
+    fn label(&self) -> String {
+        let mut finite = self.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite());
+        match finite.next() {
+            Some(first) if finite.all(|y| (y - first).abs() <= first.abs() * 1e-12) => {
+                format!("{}: always {}", self.name, number(first, first))
+            }
+            _ => self.name.clone(),
+        }
+    }
+
     /// Something to compare with, such as a capacity.
     #[must_use]
     pub fn dashed(mut self) -> Curve {
@@ -155,6 +170,12 @@ impl Plot {
         })
     }
 
+    /// Whether there is nothing above zero to see.
+    fn is_flat(&self) -> bool {
+        let points = self.curves.iter().flat_map(|curve| &curve.points);
+        points.filter(|(_, y)| y.is_finite()).all(|(_, y)| *y <= 0.0)
+    }
+
     fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Result<(), PlotError> {
         let Some((most_x, most_y)) = self.extent() else {
             return Err(PlotError::Empty {
@@ -183,7 +204,7 @@ impl Plot {
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, ("sans-serif", 18))
             .margin(12)
-            .margin_right(24)
+            .margin_right(if self.curves.len() > 1 { LEGEND } else { 24 })
             .x_label_area_size(42)
             .y_label_area_size(64)
             .build_cartesian_2d(0.0..most_x, 0.0..most_y)?;
@@ -218,6 +239,11 @@ impl Plot {
             let text = Text::new(what.clone(), (gap, 4 + 15 * (row % 3) as i32), style);
             chart.draw_series([EmptyElement::at((*x, most_y)) + text])?;
         }
+        if self.is_flat() {
+            let style = font.color(&MARK).pos(Pos::new(HPos::Center, VPos::Center));
+            let place = (most_x / 2.0, most_y / 2.0);
+            chart.draw_series([Text::new(FLAT, place, style)])?;
+        }
         for (index, curve) in self.curves.iter().enumerate() {
             let colour = COLOURS[index % COLOURS.len()];
             let finite = curve
@@ -225,27 +251,46 @@ impl Plot {
                 .iter()
                 .copied()
                 .filter(|(x, y)| x.is_finite() && y.is_finite());
-            let drawn = if curve.dashed {
-                chart.draw_series(DashedLineSeries::new(finite, 8, 6, colour.stroke_width(1)))?
+            if finite.clone().count() <= FEW && !curve.dashed {
+                let dot = |point| Circle::new(point, 3, colour.filled());
+                chart.draw_series(finite.clone().map(dot))?;
+            }
+            if curve.dashed {
+                chart.draw_series(DashedLineSeries::new(finite, 8, 6, colour.stroke_width(1)))?;
             } else {
-                chart.draw_series(LineSeries::new(finite, colour.stroke_width(2)))?
-            };
-            drawn
-                .label(&curve.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+                chart.draw_series(LineSeries::new(finite, colour.stroke_width(2)))?;
+            }
         }
         if self.curves.len() > 1 {
-            chart
-                .configure_series_labels()
-                .position(SeriesLabelPosition::LowerRight)
-                .background_style(WHITE.mix(0.85))
-                .border_style(GRID)
-                .label_font(("sans-serif", 12))
-                .draw()?;
+            self.draw_legend(area)?;
         }
         area.present()
     }
+
+    /// Names of the curves beside the plot, where they cover none.
+    fn draw_legend<'a>(
+        &self,
+        area: &DrawingArea<SVGBackend<'a>, Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+        let left = (WIDTH - LEGEND + 14) as i32;
+        for (index, curve) in self.curves.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let y = 56 + 18 * index as i32;
+            let width = if curve.dashed { 1 } else { 2 };
+            let line = PathElement::new([(left, y), (left + 18, y)], colour.stroke_width(width));
+            area.draw(&line)?;
+            let style = ("sans-serif", 12)
+                .into_font()
+                .color(&BLACK)
+                .pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw(&Text::new(curve.label(), (left + 24, y), style))?;
+        }
+        Ok(())
+    }
 }
+
+/// What a plot says in which nothing rises above zero.
+const FLAT: &str = "0 at every sample";
 
 /// A number on an axis that ends at `most`, with the digits that tell two labels apart.
 fn number(value: f64, most: f64) -> String {
@@ -255,7 +300,12 @@ fn number(value: f64, most: f64) -> String {
         most if most >= 0.2 => 2,
         _ => 4,
     };
-    format!("{value:.digits$}")
+    let text = format!("{value:.digits$}");
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -299,7 +349,22 @@ mod tests {
     #[test]
     fn a_curve_of_zeros_has_axes_too() {
         let svg = plot().curve(Curve::new("c", vec![(0.0, 0.0), (0.0, 0.0)])).svg();
-        assert!(svg.expect("zeros are finite").contains("time (ms)"));
+        let svg = svg.expect("zeros are finite");
+        assert!(svg.contains("time (ms)") && svg.contains(FLAT), "{svg}");
+        let some = plot().curve(Curve::new("c", vec![(0.0, 0.0), (1.0, 2.0)])).svg();
+        assert!(!some.expect("finite points").contains(FLAT));
+    }
+
+    #[test]
+    fn one_sample_is_a_dot_and_a_curve_that_never_changes_says_so() {
+        let both = plot()
+            .curve(Curve::new("one", vec![(1.0, 3.0)]))
+            .curve(Curve::new("other", vec![(0.0, 3.0), (1.0, 4.0)]));
+        let svg = both.svg().expect("finite points");
+        assert!(
+            svg.contains("<circle") && svg.contains("one: always 3") && !svg.contains("other: always"),
+            "{svg}"
+        );
     }
 
     #[test]
@@ -307,5 +372,8 @@ mod tests {
         assert_eq!(number(12.34, 100.0), "12");
         assert_eq!(number(1.25, 5.0), "1.2");
         assert_eq!(number(0.0125, 0.05), "0.0125");
+        assert_eq!(number(0.1, 0.1), "0.1");
+        assert_eq!(number(100.0, 100.0), "100");
+        assert_eq!(number(4.0, 12.0), "4");
     }
 }

@@ -36,6 +36,14 @@ pub struct Sample {
 }
 
 impl Recorder {
+    /// More than anybody looks at; a run that wants more is sampled too often.
+    pub const MOST: usize = 100_000;
+
+    /// Whether there are as many samples as there may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.samples.len() >= Recorder::MOST
+    }
+
     /// Samples at this interval.
     pub fn new(every_ns: u64) -> Recorder {
         Recorder {

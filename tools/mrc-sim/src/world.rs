@@ -9,6 +9,7 @@ use crate::fabric::{Fabric, Next};
 use crate::host::Host;
 use crate::measure::Measure;
 use crate::memory::HostMemory;
+use crate::onlooker::Watch;
 use crate::oracle::flow::Flow;
 use crate::oracle::{Breach, Oracle, Violation};
 use crate::queue::EventQueue;
@@ -85,6 +86,7 @@ pub struct World {
     pub(crate) unended: usize,
     pub(crate) measure: Measure,
     pub(crate) recorder: Option<Recorder>,
+    pub(crate) watch: Option<Watch>,
 }
 
 /// What a run that broke no promise has to tell.
@@ -168,6 +170,7 @@ impl World {
             unended: 0,
             measure,
             recorder: None,
+            watch: None,
             scenario,
         })
     }
@@ -211,6 +214,7 @@ impl World {
         self.do_deeds()?;
         self.recount();
         while let Some((at_ns, event)) = self.events.pop() {
+            self.show_onlooker();
             if at_ns > self.scenario.deadline_ns {
                 return Err(Breach(Oracle::Liveness, self.unfinished()));
             }
@@ -243,7 +247,12 @@ impl World {
                     self.recount();
                 }
                 Event::Warm => self.measure.warm = Some(self.snapshot()),
-                Event::Sample => self.sample(),
+                Event::Sample => {
+                    self.sample();
+                    if self.recorder.as_ref().is_some_and(Recorder::is_full) {
+                        break;
+                    }
+                }
             }
         }
         Ok(())
@@ -277,7 +286,7 @@ impl World {
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Breach> {
-        trace!(self.trace, self.now_ns, "** {happening:?}");
+        trace!(self.trace, self.now_ns, "** {happening}");
         match happening {
             Happening::Link {
                 host,

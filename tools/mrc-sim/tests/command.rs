@@ -22,13 +22,107 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn as_many_seeds_run_as_were_asked_for_wherever_they_start() {
-    let output = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
-        .args(["harness", "--seeds", "3", "--start", "18446744073709551614"])
-        .output()
+fn seeds_end_where_numbers_end() {
+    let (code, stdout, stderr) = mrc_sim(&["harness", "--seeds", "3", "--start", "18446744073709551614"]);
+    assert_eq!((code, stdout.as_str()), (Some(2), ""));
+    assert_eq!(
+        stderr,
+        "mrc-sim: --start 18446744073709551614 --seeds 3: the last seed is 18446744073709551615: start earlier, or run fewer\n"
+    );
+    let (_, stdout, _) = mrc_sim(&["harness", "--seeds", "2", "--start", "18446744073709551614"]);
+    assert_eq!(stdout.lines().last(), Some("2 passed, 0 failed"));
+}
+
+#[test]
+fn a_harness_that_would_do_nothing_or_too_much_is_refused() {
+    for arguments in [
+        ["--seeds", "0"],
+        ["--max-failures", "0"],
+        ["--jobs", "0"],
+        ["--jobs", "100000"],
+    ] {
+        let (code, stdout, _) = mrc_sim(&[&["harness"], &arguments[..]].concat());
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_fails_in_one_line() {
+    for arguments in [
+        &["list"][..],
+        &["--help"],
+        &["list", "--show", "bulk"],
+        &["replay", "3"],
+        &["replay", "3", "--trace"],
+        &["harness", "--seeds", "1"],
+        &["run", "ping_pong", "--set", "workload.rounds=2", "--json"],
+    ] {
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .expect("a device that is full");
+        let output = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .expect("the simulator runs");
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {complaint}");
+        assert!(
+            complaint.starts_with("mrc-sim: standard output cannot be written: ") && complaint.lines().count() == 1,
+            "{arguments:?}: {complaint}"
+        );
+    }
+}
+
+#[test]
+fn a_complaint_that_nobody_can_read_is_no_panic() {
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("a device that is full");
+    let status = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+        .args(["run", "none.toml"])
+        .stderr(full)
+        .status()
         .expect("the simulator runs");
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(stdout.lines().last(), Some("3 passed, 0 failed"));
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn an_interrupted_harness_says_how_it_goes_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("long run.json");
+    let mut harness = Command::new(env!("CARGO_BIN_EXE_mrc-sim"))
+        .args(["harness", "--seeds", "1000000", "--quiet", "--resume"])
+        .arg(&file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the simulator starts");
+    while !file.exists() && harness.try_wait().expect("it can be asked").is_none() {
+        std::thread::yield_now();
+    }
+    // The handler is there soon after the file.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let caught = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", harness.id())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 2 != 0))
+    };
+    while !caught() && std::time::Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill").args(["-INT", &harness.id().to_string()]).status();
+    assert!(killed.expect("a signal is sent").success());
+    let output = harness.wait_with_output().expect("it ends");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{complaint}");
+    assert!(
+        complaint.contains("go on with: ") && complaint.contains("harness --seeds 1000000"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("long run.json'"), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
 }
 
 #[test]
@@ -134,6 +228,92 @@ fn mistakes_are_told_in_one_line_that_says_what_would_be_right() {
             &["run", "bulk", "--set", "seed"],
             "mrc-sim: --set seed: there is no \"=\": write KEY=VALUE\n",
         ),
+        (
+            &["run", "bulk", "--set", "=seed"],
+            "mrc-sim: --set =seed: there is no key before \"=\": write KEY=VALUE\n",
+        ),
+        (
+            &["run", "mixed", "--case", "10G"],
+            "mrc-sim: mixed: there is no case \"10G\", and no other: leave --case out\n",
+        ),
+        (
+            &["run", "bulk", "--set", "workload.bytes=9223372036854775808"],
+            "mrc-sim: set workload.bytes: \"9223372036854775808\" is not a number that TOML has (",
+        ),
+        (
+            &[
+                "run",
+                "bulk",
+                "--set",
+                "workload.bytes=68719476736",
+                "--set",
+                "limits.memory_mib=1000",
+            ],
+            "mrc-sim: bulk: workload.bytes makes 64.0 GiB of payload: the run would take about 19",
+        ),
+        (
+            &[
+                "run",
+                "bulk",
+                "--set",
+                "fabric.leaves=4096",
+                "--set",
+                "fabric.hosts_per_leaf=1024",
+                "--set",
+                "limits.memory_mib=1000",
+            ],
+            "mrc-sim: bulk: fabric.leaves with planes, spines and hosts_per_leaf: the run would take about ",
+        ),
+        (
+            &[
+                "run",
+                "all_to_all",
+                "--set",
+                "fabric.leaves=512",
+                "--set",
+                "workload.bytes=1",
+                "--set",
+                "limits.memory_mib=1000",
+            ],
+            "mrc-sim: all_to_all: workload.kind makes 4192256 queue pairs, with qp.mpr, qp.sq_depth and qp.evs_per_plane: the run would",
+        ),
+        (
+            &[
+                "run",
+                "bulk",
+                "--set",
+                "workload.message_bytes=1",
+                "--set",
+                "limits.memory_mib=1000",
+            ],
+            "mrc-sim: bulk: workload.message_bytes makes 8.389e6 messages: the run would",
+        ),
+        (
+            &["run", "bulk", "--sample-us", "0.000001", "--series", "/tmp"],
+            "mrc-sim: --sample-us 0.000001: give a number from 0.001 to 1000000000, or leave it out\n",
+        ),
+        (
+            &["run", "bulk", "--sample-us", "1"],
+            "mrc-sim: --sample-us 1 is for time series: give --series DIR or --plot DIR too\n",
+        ),
+        (
+            &[
+                "run",
+                "bulk",
+                "--case",
+                "100M",
+                "--sample-us",
+                "0.001",
+                "--series",
+                "/tmp",
+                "--quiet",
+            ],
+            "mrc-sim: bulk: time series would have more than 100000 samples (--sample-us 0.001, and ",
+        ),
+        (
+            &["run", "ping_pong", "--series", "/dev/null/x", "--quiet"],
+            "mrc-sim: /dev/null/x cannot be written: ",
+        ),
     ] {
         let (code, stdout, stderr) = mrc_sim(arguments);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
@@ -166,11 +346,16 @@ fn a_run_reports_as_json_and_writes_its_series() {
         "workload.bytes=16777216",
         "--json",
     ];
-    let (code, stdout, stderr) = mrc_sim(&[&arguments[..], &["--series", place, "--plot", place]].concat());
+    let (code, stdout, stderr) = mrc_sim(&[&arguments[..], &["--quiet", "--series", place, "--plot", place]].concat());
     assert_eq!((code, stderr.as_str()), (Some(0), ""), "{stdout}");
     let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(report["passed"], true);
-    assert!(report["cases"][0]["run"]["metrics"]["bad_paths_used"].as_f64() > Some(0.0));
+    let metrics = &report["cases"][0]["run"]["metrics"];
+    assert!(
+        metrics["bad_paths_used"].as_u64() > Some(0),
+        "a count is a whole number: {metrics}"
+    );
+    assert_eq!(metrics["timeouts"].as_f64(), Some(0.0));
     for table in ["planes", "window", "rtt", "paths", "queues"] {
         let stem = directory.join(format!("dead_path-10G-{table}"));
         let csv = std::fs::read_to_string(stem.with_extension("csv")).expect("a table");

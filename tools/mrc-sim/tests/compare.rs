@@ -74,3 +74,16 @@ fn a_key_that_no_scenario_has_is_refused() {
     let refused = compare(&options(&[("fabric.plane", "2")]));
     assert!(matches!(refused, Err(CompareError::File(_))), "{refused:?}");
 }
+
+#[test]
+fn a_fabric_that_makes_another_condition_of_one_is_told() {
+    let small = ("workload.bytes", "1_048_576");
+    let plain = compare(&options(&[small])).expect("a comparison");
+    assert!(plain.notes.is_empty(), "{:?}", plain.notes);
+    let one_spine = compare(&options(&[small, ("fabric.spines", "1")])).expect("a comparison");
+    assert_eq!(
+        one_spine.notes,
+        ["\"one path dies\": with fabric.spines = 1, that path is all of its plane."]
+    );
+    assert!(one_spine.table().contains(&one_spine.notes[0]));
+}

@@ -1,5 +1,6 @@
 //! What a run is measured by, and what a file may demand of it.
 
+use crate::fabric::FabricPlan;
 use crate::measure::jain;
 use crate::run::file::{FileError, Section};
 use crate::run::plan::Plan;
@@ -7,63 +8,147 @@ use crate::world::World;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Metrics by name, with their units.
-pub const METRICS: [(&str, &str); 22] = [
-    (
+/// Something that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name in files and reports.
+    pub name: &'static str,
+    /// Its unit, empty for a share.
+    pub unit: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// It is a number of things.
+    pub counts: bool,
+}
+
+/// All metrics.
+pub const METRICS: [Metric; 22] = [
+    Metric::value(
         "goodput_gbps",
-        "payload of all flows per time, from the first post to the last byte placed, Gb/s",
+        "Gb/s",
+        "payload of all flows per time, from the first post to the last byte placed",
     ),
-    (
+    Metric::value(
         "goodput_share",
+        "",
         "the same as share of what all planes of one host can carry after headers",
     ),
-    ("steady_share", "the same, but from the end of the warm-up on"),
-    ("victim_gbps", "the same of the victim flows alone, Gb/s"),
-    (
-        "completion_us",
-        "from the first post to the last byte placed, microseconds",
-    ),
-    (
+    Metric::value("steady_share", "", "the same, but from the end of the warm-up on"),
+    Metric::value("victim_gbps", "Gb/s", "goodput of the victim flows alone"),
+    Metric::value("completion_us", "us", "from the first post to the last byte placed"),
+    Metric::value(
         "jain",
-        "fairness among the flows that are no victims, when the first flow ends",
+        "",
+        "fairness among the flows that are no victims, when the first flow ends: 1 if all have the same",
     ),
-    (
+    Metric::value(
         "plane_spread",
+        "",
         "payload of the fullest plane less that of the emptiest, as share of their mean",
     ),
-    ("retransmitted_share", "repetitions among all writes sent"),
-    ("retransmitted_share_warm", "the same after the warm-up"),
-    (
+    Metric::value("retransmitted_share", "", "repetitions among all writes sent"),
+    Metric::value("retransmitted_share_warm", "", "the same after the warm-up"),
+    Metric::value(
         "spurious_share",
+        "",
         "repetitions that were not needed among all writes sent",
     ),
-    ("spurious_share_warm", "the same after the warm-up"),
-    ("timeouts", "packets that were repeated because of a timeout"),
-    ("bad_paths_used", "bad paths that writes were sent on"),
-    (
+    Metric::value("spurious_share_warm", "", "the same after the warm-up"),
+    Metric::count("timeouts", "packets", "what was repeated because of a timeout"),
+    Metric::count("bad_paths_used", "paths", "bad paths that writes were sent on"),
+    Metric::count(
         "bad_path_packets",
+        "packets",
         "most writes sent on a bad path before it left the active set",
     ),
-    (
+    Metric::count(
         "bad_paths_kept",
+        "paths",
         "bad paths that writes were sent on and that never left the active set",
     ),
-    (
+    Metric::value(
         "bypass_rtts",
-        "longest time that a bad path was used after its first loss was repaired, in idle round trips",
+        "idle round trips",
+        "longest time that a bad path was used after its first loss was repaired",
     ),
-    ("trimmed", "frames that switches have cut"),
-    ("dropped", "frames that switches have dropped"),
-    ("exchanged", "pairs of hosts that have exchanged their messages"),
-    ("packets", "packets of all kinds"),
-    ("qps_live", "most queue pairs that a host had at a time"),
-    ("qps_made", "queue pairs made in all"),
+    Metric::count("trimmed", "frames", "what switches have cut"),
+    Metric::count("dropped", "frames", "what switches have dropped"),
+    Metric::count(
+        "exchanged",
+        "pairs",
+        "pairs of hosts that have exchanged their messages",
+    ),
+    Metric::count("packets", "packets", "packets of all kinds"),
+    Metric::count("qps_live", "queue pairs", "most queue pairs that a host had at a time"),
+    Metric::count("qps_made", "queue pairs", "queue pairs made in all"),
 ];
+
+impl Metric {
+    const fn value(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
+        Metric {
+            name,
+            unit,
+            what,
+            counts: false,
+        }
+    }
+
+    const fn count(name: &'static str, unit: &'static str, what: &'static str) -> Metric {
+        Metric {
+            counts: true,
+            ..Metric::value(name, unit, what)
+        }
+    }
+
+    /// The metric of this name.
+    pub fn named(name: &str) -> Option<Metric> {
+        METRICS.into_iter().find(|metric| metric.name == name)
+    }
+
+    /// What a run of this plan would need for the metric to be there.
+    fn lack(self, plan: &Plan) -> Option<&'static str> {
+        match self.name {
+            "victim_gbps" if plan.victims.is_empty() => {
+                Some("a victim: set workload.kind = \"incast\" and workload.victim_bytes")
+            }
+            "exchanged" if plan.workload_kind != "exchange" => Some("workload.kind = \"exchange\""),
+            "trimmed" | "dropped" if !matches!(plan.scenario.fabric, FabricPlan::Clos(_)) => {
+                Some("switches: set fabric.kind = \"clos\"")
+            }
+            "bad_paths_used" | "bad_path_packets" | "bad_paths_kept" | "bypass_rtts" if !plan.has_bad_paths() => {
+                Some("bad paths: add a fault with paths or paths_per_plane, or a spine_down, leaf_down or link_down")
+            }
+            "steady_share" | "retransmitted_share_warm" | "spurious_share_warm" if plan.warm_ns == 0 => {
+                Some("a warm-up: set measure.warmup_rtts above 0")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A value as JSON: counts are whole numbers, what could not be measured is null.
+pub(super) fn json_of(value: f64, counts: bool) -> serde_json::Value {
+    if counts && value >= 0.0 {
+        (value as u64).into()
+    } else {
+        value.into()
+    }
+}
+
+/// A value with its unit, in words.
+pub(super) fn text_of(value: f64, unit: &str, counts: bool) -> String {
+    let number = match value {
+        _ if value.is_nan() => return "not measured".to_owned(),
+        _ if counts => format!("{value:.0}"),
+        _ => format!("{value:.5}"),
+    };
+    format!("{number} {unit}").trim_end().to_owned()
+}
 
 /// What a file demands.
 #[derive(Debug, Clone)]
 pub(super) struct Criterion {
-    metric: &'static str,
+    metric: Metric,
     of_reference: bool,
     least: Option<f64>,
     most: Option<f64>,
@@ -76,28 +161,64 @@ pub struct Verdict {
     pub demand: String,
     /// What was measured; NaN if it could not be.
     pub found: f64,
+    /// Of what was measured.
+    pub(super) unit: &'static str,
+    /// It is a number of things.
+    pub(super) counts: bool,
     /// Whether it is enough.
     pub met: bool,
 }
 
-impl Criterion {
-    pub(super) fn all(root: &Section<'_>) -> Result<Vec<Criterion>, FileError> {
-        root.sections("criterion")?.iter().map(Criterion::new).collect()
+impl Verdict {
+    /// What was measured, in words.
+    pub fn found_text(&self) -> String {
+        text_of(self.found, self.unit, self.counts)
     }
 
-    fn new(section: &Section<'_>) -> Result<Criterion, FileError> {
-        let names = METRICS.map(|(name, _)| name);
+    /// What was measured: a whole number if it counts, null if it could not be measured.
+    pub(super) fn json(&self) -> serde_json::Value {
+        json_of(self.found, self.counts)
+    }
+}
+
+impl Criterion {
+    /// The demands of a file: what they speak of must be there in a run of `plan`, and of `reference` if they compare.
+    pub(super) fn all(root: &Section<'_>, plan: &Plan, reference: Option<&Plan>) -> Result<Vec<Criterion>, FileError> {
+        let sections = root.sections("criterion")?;
+        let criteria = sections.iter().map(|section| Criterion::new(section, plan, reference));
+        criteria.collect()
+    }
+
+    fn new(section: &Section<'_>, plan: &Plan, reference: Option<&Plan>) -> Result<Criterion, FileError> {
+        let names = METRICS.map(|metric| metric.name);
         if !section.has("metric") {
             return Err(section.error("metric", "is missing: `mrc-sim list --metrics` names them"));
         }
-        let metric = section.word("metric", &names)?;
+        let metric = METRICS[section.place("metric", &names)?];
         let of_reference = section.word("of", &["itself", "reference"])? == "reference";
         let least = section.fraction("min", f64::MIN..=f64::MAX)?;
         let most = section.fraction("max", f64::MIN..=f64::MAX)?;
-        if least.is_none() && most.is_none() {
-            return Err(section.error("min", "is missing, and so is max: give one of them"));
-        }
         section.finish()?;
+        match (least, most) {
+            (None, None) => return Err(section.error("min", "is missing, and so is max: give one of them")),
+            (Some(least), Some(most)) if least > most => {
+                return Err(section.error(
+                    "min",
+                    format_args!("= {least} is above max = {most}: nothing meets both"),
+                ));
+            }
+            _ => {}
+        }
+        if of_reference && reference.is_none() {
+            return Err(section.error(
+                "of",
+                "= \"reference\" compares with a run that is not there: add [reference] with the keys to change",
+            ));
+        }
+        let plans = [Some(plan), reference.filter(|_| of_reference)];
+        if let Some(lack) = plans.into_iter().flatten().find_map(|plan| metric.lack(plan)) {
+            return Err(section.error("metric", format_args!("= \"{}\" needs {lack}", metric.name)));
+        }
         Ok(Criterion {
             metric,
             of_reference,
@@ -115,9 +236,9 @@ impl Criterion {
         metrics: &BTreeMap<&'static str, f64>,
         reference: Option<&BTreeMap<&'static str, f64>>,
     ) -> Verdict {
-        let value = |metrics: &BTreeMap<&'static str, f64>| metrics.get(self.metric).copied().unwrap_or(f64::NAN);
+        let value = |metrics: &BTreeMap<&'static str, f64>| metrics.get(self.metric.name).copied().unwrap_or(f64::NAN);
         let mut found = value(metrics);
-        let mut demand = self.metric.to_owned();
+        let mut demand = self.metric.name.to_owned();
         if self.of_reference {
             found /= reference.map_or(f64::NAN, value);
             demand += " / reference";
@@ -133,6 +254,8 @@ impl Criterion {
         Verdict {
             demand,
             found,
+            unit: if self.of_reference { "" } else { self.metric.unit },
+            counts: self.metric.counts && !self.of_reference,
             met: met && !found.is_nan(),
         }
     }
@@ -167,8 +290,7 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
             metrics.insert("steady_share", steady * 1e9 / plan.capacity_bps);
         }
     }
-    for (connection, flow) in flows().filter(|(connection, _)| plan.victims.contains(connection)) {
-        let _ = connection;
+    for (_, flow) in flows().filter(|(connection, _)| plan.victims.contains(connection)) {
         let begun_ns = flow.progress.begun_ns.unwrap_or(0);
         let rate = gbps(
             flow.responder.placed_bytes,
@@ -222,7 +344,7 @@ pub(super) fn measure(world: &World, plan: &Plan) -> BTreeMap<&'static str, f64>
 
 fn measure_paths(world: &World, plan: &Plan, metrics: &mut BTreeMap<&'static str, f64>) {
     let used = || world.measure.watched.values().filter(|path| path.sent > 0);
-    if world.measure.watched.is_empty() {
+    if !plan.has_bad_paths() {
         return;
     }
     metrics.insert("bad_paths_used", used().count() as f64);

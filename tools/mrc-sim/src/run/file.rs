@@ -38,13 +38,35 @@ pub fn parse(file: &str, text: &str) -> Result<Table, FileError> {
     })
 }
 
-/// Sets a key such as `fabric.planes` or `fault.0.percent`. The value is TOML, or else taken for a text.
+/// Sets a key such as `fabric.planes` or `fault.0.percent`. The value is TOML, or else a word that is taken for a text.
 pub fn set_text(table: &mut Table, key: &str, value: &str) -> Result<(), FileError> {
-    let parsed = format!("v = {value}")
-        .parse::<Table>()
-        .ok()
-        .and_then(|mut table| table.remove("v"));
-    set(table, key, parsed.unwrap_or_else(|| Value::String(value.to_owned())))
+    let parsed = format!("v = {value}").parse::<Table>();
+    let value = match parsed.map(|mut table| table.remove("v").filter(|_| table.is_empty())) {
+        Ok(Some(found)) => found,
+        found => {
+            let is_number = value.replace('_', "").parse::<f64>().is_ok();
+            let is_toml = found.is_ok() || value.is_empty() || value.starts_with(['"', '\'', '[', '{']);
+            if is_number || is_toml {
+                let why = match found {
+                    Err(error) => error.message().replace('\n', ", "),
+                    Ok(_) => "more than one value".to_owned(),
+                };
+                let what = if is_number {
+                    "a number that TOML has"
+                } else {
+                    "a value of TOML"
+                };
+                return Err(FileError {
+                    file: format!("set {key}"),
+                    what: format!(
+                        "{value:?} is not {what} ({why}): give a number up to 2^63 - 1, true, false, a word, or a list or table in quotes of the shell"
+                    ),
+                });
+            }
+            Value::String(value.to_owned())
+        }
+    };
+    set(table, key, value)
 }
 
 /// Sets a key such as `fabric.planes` or `fault.0.percent`.
@@ -66,10 +88,11 @@ pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), FileError> 
                 let found = step.parse().ok().and_then(|index: usize| items.get_mut(index));
                 match found {
                     Some(found) => found,
+                    None if count == 0 => {
+                        return Err(bad(format!("there are none of them, so \"{step}\" is none")));
+                    }
                     None => {
-                        return Err(bad(format!(
-                            "there are {count} of them: give a number from 0 on, not \"{step}\""
-                        )));
+                        return Err(bad(format!("give a number from 0 to {}, not \"{step}\"", count - 1)));
                     }
                 }
             }
@@ -87,6 +110,16 @@ pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), FileError> 
         *table = whole;
     }
     Ok(())
+}
+
+impl FileError {
+    /// The same, of something inside `file`.
+    pub(super) fn within(self, file: &str) -> FileError {
+        FileError {
+            file: format!("{file}: {}", self.file),
+            what: self.what,
+        }
+    }
 }
 
 impl<'a> Section<'a> {
@@ -140,17 +173,20 @@ impl<'a> Section<'a> {
 
     /// A number that may have a fraction.
     pub fn fraction(&self, key: &'static str, range: RangeInclusive<f64>) -> Result<Option<f64>, FileError> {
-        let number = match self.find(key) {
-            None => return Ok(None),
-            Some(Value::Integer(number)) => *number as f64,
-            Some(Value::Float(number)) => *number,
-            Some(_) => f64::NAN,
+        let Some(found) = self.find(key) else { return Ok(None) };
+        let number = match found {
+            Value::Integer(number) => *number as f64,
+            Value::Float(number) => *number,
+            _ => f64::NAN,
         };
         if range.contains(&number) {
             return Ok(Some(number));
         }
         let (low, high) = (range.start(), range.end());
-        Err(self.error(key, format_args!("must be a number from {low} to {high}")))
+        if *low <= f64::MIN {
+            return Err(self.error(key, format_args!("= {found}: give a number")));
+        }
+        Err(self.error(key, format_args!("= {found}: give a number from {low} to {high}")))
     }
 
     /// Yes or no.
@@ -164,14 +200,14 @@ impl<'a> Section<'a> {
 
     /// One of some words; the first one is the default.
     pub fn word(&self, key: &'static str, words: &[&'static str]) -> Result<&'static str, FileError> {
-        match self.find(key) {
-            None => Ok(words[0]),
-            Some(found) => {
-                let word = words.iter().find(|word| found.as_str() == Some(**word));
-                word.copied()
-                    .ok_or_else(|| self.error(key, format_args!("= {found}: give one of {}", words.join(", "))))
-            }
-        }
+        self.place(key, words).map(|at| words[at])
+    }
+
+    /// The same, as number of the word.
+    pub fn place(&self, key: &'static str, words: &[&'static str]) -> Result<usize, FileError> {
+        let Some(found) = self.find(key) else { return Ok(0) };
+        let at = words.iter().position(|word| found.as_str() == Some(*word));
+        at.ok_or_else(|| self.error(key, format_args!("= {found}: give one of {}", words.join(", "))))
     }
 
     /// A text.
@@ -269,6 +305,16 @@ mod tests {
                 .map(drop)),
             "a.toml: fabric.routing = \"best\": give one of ecmp, structured"
         );
+        let least =
+            |range: RangeInclusive<f64>| move |section: &Section<'_>| section.fraction("min", range.clone()).map(drop);
+        assert_eq!(
+            told("[fabric]\nmin = \"x\"", least(f64::MIN..=f64::MAX)),
+            "a.toml: fabric.min = \"x\": give a number"
+        );
+        assert_eq!(
+            told("[fabric]\nmin = 101", least(0.0..=100.0)),
+            "a.toml: fabric.min = 101: give a number from 0 to 100"
+        );
         let error = parse("a.toml", "[fabric]\nplanes = = 2")
             .expect_err("not TOML")
             .to_string();
@@ -289,9 +335,18 @@ mod tests {
         let error = set_text(&mut table, "fault.3.kind", "loss")
             .expect_err("only one fault")
             .to_string();
-        assert_eq!(
-            error,
-            "set fault.3.kind: there are 1 of them: give a number from 0 on, not \"3\""
+        let huge = set_text(&mut table, "workload.bytes", "9223372036854775808");
+        let huge = huge.expect_err("TOML ends before").to_string();
+        assert!(
+            huge.starts_with("set workload.bytes: \"9223372036854775808\" is not a number that TOML has"),
+            "{huge}"
         );
+        for (value, why) in [("[1,", "not closed"), ("", "no value"), ("1\nx = 2", "two values")] {
+            let error = set_text(&mut table, "seed", value).expect_err(why).to_string();
+            assert!(!error.contains('\n'), "{error}");
+        }
+        set_text(&mut table, "title", "100 hosts").expect("words");
+        assert_eq!(table["title"].as_str(), Some("100 hosts"));
+        assert_eq!(error, "set fault.3.kind: give a number from 0 to 0, not \"3\"");
     }
 }

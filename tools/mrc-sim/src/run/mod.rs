@@ -1,6 +1,8 @@
 //! Runs scenario files: what is measured, and whether it is what the file demands.
 
 mod criteria;
+mod estimate;
+mod faults;
 pub mod file;
 mod library;
 mod output;
@@ -8,9 +10,10 @@ mod plan;
 mod report;
 mod traffic;
 
-pub use criteria::{METRICS, Verdict};
+pub use crate::onlooker::{Onlooker, Sight};
+pub use criteria::{METRICS, Metric, Verdict};
 pub use library::{names, text_of, title_of};
-pub use output::{write_plots, write_series};
+pub use output::{OutputError, write_plots, write_series};
 
 use crate::fabric::clos::plan::{ClosPlan, Sampling};
 use crate::fabric::clos::sampler::Series;
@@ -18,11 +21,14 @@ use crate::fabric::clos::topology::Link;
 use crate::fabric::fault::Fault;
 use crate::fabric::{Fabric, FabricPlan};
 use crate::measure::{Watched, peak_memory_bytes};
+use crate::onlooker::Watch;
 use crate::oracle::Violation;
 use crate::run::criteria::{Criterion, measure};
 use crate::run::file::{FileError, Section, set, set_text};
 use crate::run::plan::Plan;
+use crate::scenario::Scenario;
 use crate::series::{Recorder, Sample};
+use crate::shell::quoted;
 use crate::trace::Trace;
 use crate::world::{Event, Outcome, World};
 use std::collections::BTreeMap;
@@ -44,6 +50,8 @@ pub struct Options {
     pub case: Option<String>,
     /// Interval of the time series, if there are to be any, in microseconds; 0: a hundredth of what the run takes.
     pub sample_us: Option<f64>,
+    /// Somebody who wants to see how far it is.
+    pub onlooker: Option<Onlooker>,
 }
 
 /// What a file has led to.
@@ -117,61 +125,127 @@ impl FileReport {
     }
 }
 
+/// A case of a file, with the changes that make it one.
+struct Case {
+    name: String,
+    table: Table,
+}
+
+/// The cases of a file; one without a name if it has none.
+fn cases_of(name: &str, table: &Table) -> Result<Vec<Case>, FileError> {
+    let root = Section::root(name, table);
+    let mut cases: Vec<Case> = Vec::new();
+    for case in root.sections("case")? {
+        let case_name = case.text("name")?;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
+        if case_name.is_empty() {
+            return Err(case.error("name", "is missing: give a name, such as \"10G\""));
+        }
+        if case_name.starts_with('.') || !case_name.chars().all(allowed) {
+            let what = format!(
+                "= \"{case_name}\" names files too: use letters, digits, \"-\", \"_\", \"+\" and \".\", not first"
+            );
+            return Err(case.error("name", what));
+        }
+        if cases.iter().any(|other| other.name == case_name) {
+            return Err(case.error(
+                "name",
+                format_args!("= \"{case_name}\" is there twice: give each case a name of its own"),
+            ));
+        }
+        let changes = case.section("set")?;
+        case.finish()?;
+        let mut changed = table.clone();
+        for (key, value) in changes.entries() {
+            set(&mut changed, key, value.clone()).map_err(|error| error.within(name))?;
+        }
+        cases.push(Case {
+            name: case_name.to_owned(),
+            table: changed,
+        });
+    }
+    if cases.is_empty() {
+        cases.push(Case {
+            name: String::new(),
+            table: table.clone(),
+        });
+    }
+    Ok(cases)
+}
+
+/// What is to be run of a case.
+struct Planned {
+    plan: Plan,
+    criteria: Vec<Criterion>,
+    /// What others are compared with, if a criterion does.
+    reference: Option<Plan>,
+}
+
+impl Planned {
+    fn new(name: &str, table: &Table, options: &Options) -> Result<Planned, FileError> {
+        let root = Section::root(name, table);
+        let plan = plan_of(&root, options)?;
+        let changes: Vec<_> = root.section("reference")?.entries().collect();
+        let mut changed = table.clone();
+        for (key, value) in &changes {
+            set(&mut changed, key, (*value).clone()).map_err(|error| error.within(&format!("{name}, reference")))?;
+        }
+        let reference = if changes.is_empty() {
+            None
+        } else {
+            let file = format!("{name}, reference");
+            Some(plan_of(&Section::root(&file, &changed), options)?)
+        };
+        let criteria = Criterion::all(&root, &plan, reference.as_ref())?;
+        Ok(Planned {
+            plan,
+            reference: reference.filter(|_| criteria.iter().any(Criterion::needs_reference)),
+            criteria,
+        })
+    }
+}
+
 /// Plans all cases of a file without running them: whether it says something that makes sense. Returns their number.
 pub fn check_file(name: &str, text: &str) -> Result<usize, FileError> {
     let table = file::parse(name, text)?;
-    let root = Section::root(name, &table);
-    let cases = root.sections("case")?;
-    let mut tables = vec![table.clone()];
+    let cases = cases_of(name, &table)?;
     for case in &cases {
-        let mut changed = table.clone();
-        for (key, value) in case.section("set")?.entries() {
-            set(&mut changed, key, value.clone())?;
-        }
-        tables.push(changed);
-    }
-    for table in &tables {
-        let root = Section::root(name, table);
-        Criterion::all(&root)?;
-        let plan = plan_of(&root, &Options::default())?;
-        World::new(plan.scenario, Trace::off(), None).map_err(|violation| FileError {
-            file: name.to_owned(),
-            what: violation.detail,
-        })?;
+        let planned = Planned::new(name, &case.table, &Options::default())?;
+        build(name, planned.plan.scenario)?;
     }
     Ok(cases.len())
 }
 
 /// Runs all cases of a file, or the one that was asked for.
 pub fn run_file(name: &str, text: &str, options: &Options) -> Result<FileReport, FileError> {
-    let table = file::parse(name, text)?;
-    let root = Section::root(name, &table);
-    let title = root.text("title")?.to_owned();
-    let cases = root.sections("case")?;
-    let mut names = Vec::new();
-    let mut reports = Vec::new();
-    for case in &cases {
-        let case_name = case.text("name")?;
-        let changes = case.section("set")?;
-        case.finish()?;
-        names.push(case_name.to_owned());
-        if options.case.as_deref().is_none_or(|asked| asked == case_name) {
-            let mut changed = table.clone();
-            for (key, value) in changes.entries() {
-                set(&mut changed, key, value.clone())?;
-            }
-            reports.push(run_case(name, case_name, changed, options)?);
-        }
-    }
-    if let Some(asked) = options.case.as_ref().filter(|asked| !names.contains(asked)) {
+    let mut table = file::parse(name, text)?;
+    let cases = cases_of(name, &table)?;
+    let names: Vec<&str> = cases
+        .iter()
+        .map(|case| case.name.as_str())
+        .filter(|name| !name.is_empty())
+        .collect();
+    if let Some(asked) = options.case.as_deref().filter(|asked| !names.contains(asked)) {
+        let what = if names.is_empty() {
+            format!("there is no case \"{asked}\", and no other: leave --case out")
+        } else {
+            format!("there is no case \"{asked}\": choose one of {}", names.join(", "))
+        };
         return Err(FileError {
             file: name.to_owned(),
-            what: format!("there is no case \"{asked}\": choose one of {}", names.join(", ")),
+            what,
         });
     }
-    if cases.is_empty() {
-        reports.push(run_case(name, "", table.clone(), options)?);
+    for (key, value) in &options.set {
+        set_text(&mut table, key, value)?;
     }
+    let title = Section::root(name, &table).text("title")?.to_owned();
+    let asked = cases
+        .into_iter()
+        .filter(|case| options.case.as_deref().is_none_or(|asked| asked == case.name));
+    let reports = asked
+        .map(|case| run_case(name, case, options))
+        .collect::<Result<_, _>>()?;
     Ok(FileReport {
         name: name.to_owned(),
         title,
@@ -179,58 +253,65 @@ pub fn run_file(name: &str, text: &str, options: &Options) -> Result<FileReport,
     })
 }
 
-fn run_case(name: &str, case: &str, mut table: Table, options: &Options) -> Result<CaseReport, FileError> {
+fn run_case(name: &str, mut case: Case, options: &Options) -> Result<CaseReport, FileError> {
     for (key, value) in &options.set {
-        set_text(&mut table, key, value)?;
+        set_text(&mut case.table, key, value)?;
     }
-    let root = Section::root(name, &table);
-    let criteria = Criterion::all(&root)?;
-    let plan = plan_of(&root, options)?;
+    let Planned {
+        plan,
+        criteria,
+        reference,
+    } = Planned::new(name, &case.table, options)?;
     let seed = plan.scenario.seed;
     let sample_ns = options.sample_us.map(|us| match us {
         us if us > 0.0 => (us * 1000.0) as u64,
         _ => 10 * plan.base_rtt_ns,
     });
-    let run = execute(plan, sample_ns);
+    let what = format!("{name} {}", case.name).trim_end().to_owned();
+    let watched = |what: &str| {
+        options
+            .onlooker
+            .as_ref()
+            .map(|onlooker| (onlooker.clone(), what.to_owned()))
+    };
+    let run = execute(name, plan, sample_ns, watched(&what))?;
     let mut verdicts = Vec::new();
     if let Ok(run) = &run {
-        let reference = if criteria.iter().any(Criterion::needs_reference) {
-            Some(reference(name, &table, options)?)
-        } else {
-            None
+        let reference = match reference {
+            Some(plan) => Some(execute(
+                name,
+                plan,
+                None,
+                watched(&format!("{what}, the run for reference")),
+            )?),
+            None => None,
         };
-        verdicts = criteria
-            .iter()
-            .map(|criterion| criterion.judge(&run.metrics, reference.as_ref()))
-            .collect();
+        let metrics = match &reference {
+            Some(Ok(reference)) => Some(&reference.metrics),
+            Some(Err(violation)) => {
+                return Err(FileError {
+                    file: format!("{name}, the run for reference"),
+                    what: violation.to_string(),
+                });
+            }
+            None => None,
+        };
+        let judged = criteria.iter().map(|criterion| criterion.judge(&run.metrics, metrics));
+        verdicts = judged.collect();
     }
-    let mut replay = format!("cargo run --release -p mrc-sim -- run {name} --seed {seed}");
-    if !case.is_empty() {
-        let _ = write!(replay, " --case {case}");
+    let mut replay = format!("cargo run --release -p mrc-sim -- run {} --seed {seed}", quoted(name));
+    if !case.name.is_empty() {
+        let _ = write!(replay, " --case {}", quoted(&case.name));
     }
     for (key, value) in &options.set {
-        let _ = write!(replay, " --set '{key}={value}'");
+        let _ = write!(replay, " --set {}", quoted(&format!("{key}={value}")));
     }
     Ok(CaseReport {
-        name: case.to_owned(),
+        name: case.name,
         seed,
         run,
         verdicts,
         replay,
-    })
-}
-
-/// The metrics of the run that others are compared with.
-fn reference(name: &str, table: &Table, options: &Options) -> Result<BTreeMap<&'static str, f64>, FileError> {
-    let mut changed = table.clone();
-    let root = Section::root(name, table);
-    for (key, value) in root.section("reference")?.entries() {
-        set(&mut changed, key, value.clone())?;
-    }
-    let run = execute(plan_of(&Section::root(name, &changed), options)?, None);
-    run.map(|run| run.metrics).map_err(|violation| FileError {
-        file: format!("{name}, the run for reference"),
-        what: violation.to_string(),
     })
 }
 
@@ -256,8 +337,9 @@ pub(crate) fn load_of(name: &str, text: &str, options: &Options) -> Result<Load,
         set_text(&mut table, key, value)?;
     }
     let root = Section::root(name, &table);
-    Criterion::all(&root)?;
-    let scenario = plan_of(&root, options)?.scenario;
+    let plan = plan_of(&root, options)?;
+    Criterion::all(&root, &plan, None)?;
+    let scenario = plan.scenario;
     let FabricPlan::Clos(clos) = scenario.fabric else {
         return Err(root.error("fabric.kind", "must be \"clos\": only switches have queues"));
     };
@@ -277,10 +359,16 @@ pub(crate) fn load_of(name: &str, text: &str, options: &Options) -> Result<Load,
 }
 
 fn plan_of(root: &Section<'_>, options: &Options) -> Result<Plan, FileError> {
-    let plan = Plan::new(root, options.seed)?;
-    for key in ["title", "about"] {
-        root.text(key)?;
+    let workload = root.section("workload")?;
+    if root.text("title")?.is_empty() || !workload.has("kind") {
+        let lacking = if workload.has("kind") { "title" } else { "workload.kind" };
+        return Err(root.error(
+            lacking,
+            "is missing: a scenario begins with title = \"Bulk\", [workload], kind = \"bulk\"; `mrc-sim list --show bulk` prints a whole one",
+        ));
     }
+    let plan = Plan::new(root, options.seed)?;
+    root.text("about")?;
     root.section("reference")?;
     root.sections("case")?;
     root.sections("criterion")?;
@@ -289,7 +377,21 @@ fn plan_of(root: &Section<'_>, options: &Options) -> Result<Plan, FileError> {
     Ok(plan)
 }
 
-fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>> {
+/// A run before its first event. What the plan got wrong shows here, and is a mistake of the file.
+fn build(name: &str, scenario: Scenario) -> Result<World, FileError> {
+    World::new(scenario, Trace::off(), None).map_err(|violation| FileError {
+        file: name.to_owned(),
+        what: violation.detail,
+    })
+}
+
+/// Runs a plan: a mistake in it, or how the run ended.
+fn execute(
+    name: &str,
+    mut plan: Plan,
+    sample_ns: Option<u64>,
+    watched: Option<(Onlooker, String)>,
+) -> Result<Result<Run, Box<Violation>>, FileError> {
     let begun = Instant::now();
     let facts = Facts {
         hosts: plan.scenario.hosts.len(),
@@ -305,10 +407,11 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
             links: queues.take(SAMPLED_LINKS).collect(),
         });
     }
-    let mut world = World::new(plan.scenario.clone(), Trace::off(), None)?;
+    let mut world = build(name, plan.scenario.clone())?;
     if let Some(workload) = plan.workload.take() {
         world = world.with_workload(workload);
     }
+    world.watch = watched.map(|(onlooker, what)| Watch::new(onlooker, what, plan.bytes));
     watch(&mut world, &plan);
     if plan.warm_ns > 0 {
         world.events.post(plan.warm_ns, Event::Warm);
@@ -317,7 +420,16 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
         world.recorder = Some(Recorder::new(every_ns));
         world.events.post(every_ns, Event::Sample);
     }
-    world.drive()?;
+    let driven = world.drive();
+    if world.recorder.as_ref().is_some_and(Recorder::is_full) {
+        return Err(FileError {
+            file: name.to_owned(),
+            what: too_many_samples(&world, &plan),
+        });
+    }
+    if let Err(violation) = driven {
+        return Ok(Err(violation));
+    }
     let metrics = measure(&world, &plan);
     let samples = world
         .recorder
@@ -329,7 +441,7 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
         Fabric::Clos(clos) => clos.series(now_ns),
         Fabric::Delay(_) => Vec::new(),
     };
-    Ok(Run {
+    Ok(Ok(Run {
         outcome: world.outcome(),
         metrics,
         facts,
@@ -338,7 +450,24 @@ fn execute(mut plan: Plan, sample_ns: Option<u64>) -> Result<Run, Box<Violation>
         links,
         wall_s: begun.elapsed().as_secs_f64(),
         peak_bytes: peak_memory_bytes(),
-    })
+    }))
+}
+
+fn too_many_samples(world: &World, plan: &Plan) -> String {
+    let us = |ns: f64| ns / 1000.0;
+    let every_ns = world.recorder.as_ref().map_or(1, |recorder| recorder.every_ns);
+    let placed = world.placed_bytes();
+    let part = (placed as f64 / plan.bytes.max(1) as f64).clamp(1e-6, 1.0);
+    format!(
+        "time series would have more than {} samples (--sample-us {}, and {:.1} % are written after {:.0} us): give at least \
+         {:.0} or so, or leave --sample-us out, which is {:.0}",
+        Recorder::MOST,
+        us(every_ns as f64),
+        part * 100.0,
+        us(world.now_ns as f64),
+        (us(every_ns as f64) / part * 1.2).ceil(),
+        us(10.0 * plan.base_rtt_ns as f64)
+    )
 }
 
 /// Watches the paths that are bad by plan, and those that lead over places that die.
@@ -351,7 +480,7 @@ fn watch(world: &mut World, plan: &Plan) {
                     bad_from_ns,
                     ..Watched::default()
                 };
-                watched.insert((connection, side, ev, plane), bad);
+                watched.entry((connection, side, ev, plane)).or_insert(bad);
             };
             for (ev, plane, from_ns) in &plan.bad_paths {
                 add(*ev, *plane, *from_ns);

@@ -8,6 +8,27 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A file that cannot be written.
+#[derive(Debug, Error)]
+#[error("{path} cannot be written: {error}: give another directory")]
+pub struct OutputError {
+    path: String,
+    error: io::Error,
+}
+
+impl OutputError {
+    fn of(path: &Path) -> impl FnOnce(io::Error) -> OutputError {
+        move |error| OutputError {
+            path: path.display().to_string(),
+            error,
+        }
+    }
+}
+
+/// The column that others are compared with.
+const IDLE: &str = "idle";
 
 /// One table: a column of times and others beside it.
 struct Table {
@@ -20,9 +41,9 @@ struct Table {
 }
 
 /// Writes the series of a case into a directory, as CSV. Returns the files.
-pub fn write_series(directory: &Path, scenario: &str, case: &CaseReport) -> io::Result<Vec<PathBuf>> {
+pub fn write_series(directory: &Path, scenario: &str, case: &CaseReport) -> Result<Vec<PathBuf>, OutputError> {
     let Ok(run) = &case.run else { return Ok(Vec::new()) };
-    fs::create_dir_all(directory)?;
+    fs::create_dir_all(directory).map_err(OutputError::of(directory))?;
     let write = |table: &Table| {
         let mut text = "time_us".to_owned();
         for (name, _) in &table.columns {
@@ -43,16 +64,21 @@ pub fn write_series(directory: &Path, scenario: &str, case: &CaseReport) -> io::
             text.push('\n');
         }
         let path = directory.join(file_name(scenario, case, table.name, "csv"));
-        fs::write(&path, text)?;
+        fs::write(&path, text).map_err(OutputError::of(&path))?;
         Ok(path)
     };
     tables(run).iter().map(write).collect()
 }
 
 /// Draws the series of a case into a directory, as SVG. Returns the files.
-pub fn write_plots(directory: &Path, scenario: &str, title: &str, case: &CaseReport) -> io::Result<Vec<PathBuf>> {
+pub fn write_plots(
+    directory: &Path,
+    scenario: &str,
+    title: &str,
+    case: &CaseReport,
+) -> Result<Vec<PathBuf>, OutputError> {
     let Ok(run) = &case.run else { return Ok(Vec::new()) };
-    fs::create_dir_all(directory)?;
+    fs::create_dir_all(directory).map_err(OutputError::of(directory))?;
     let mut written = Vec::new();
     for table in tables(run) {
         let what = if case.name.is_empty() {
@@ -69,19 +95,20 @@ pub fn write_plots(directory: &Path, scenario: &str, title: &str, case: &CaseRep
                 .iter()
                 .map(|time_us| time_us / scale)
                 .zip(values.iter().copied());
-            plot = plot.curve(Curve::new(name, points.collect()));
+            let curve = Curve::new(name, points.collect());
+            plot = plot.curve(if name == IDLE { curve.dashed() } else { curve });
         }
         for (at_us, text) in &run.marks {
             plot = plot.mark(at_us / scale, text);
         }
+        let path = directory.join(file_name(scenario, case, table.name, "svg"));
         let svg = match plot.svg() {
             Ok(svg) => svg,
             // A run that ended before the first sample.
             Err(PlotError::Empty { .. }) => continue,
-            Err(error) => return Err(io::Error::other(error)),
+            Err(error) => return Err(OutputError::of(&path)(io::Error::other(error))),
         };
-        let path = directory.join(file_name(scenario, case, table.name, "svg"));
-        fs::write(&path, svg)?;
+        fs::write(&path, svg).map_err(OutputError::of(&path))?;
         written.push(path);
     }
     Ok(written)
@@ -118,7 +145,7 @@ fn tables(run: &Run) -> Vec<Table> {
         table(
             "window",
             "window of the first sender",
-            ("bytes", "KiB"),
+            ("data", "KiB"),
             vec![
                 column("window", &|sample| sample.cwnd_bytes as f64 / 1024.0),
                 column("in flight", &|sample| sample.inflight_bytes as f64 / 1024.0),
@@ -131,7 +158,7 @@ fn tables(run: &Run) -> Vec<Table> {
             vec![
                 column("smoothed", &|sample| sample.srtt_ns as f64 / 1000.0),
                 (
-                    "idle".to_owned(),
+                    IDLE.to_owned(),
                     vec![run.facts.base_rtt_ns as f64 / 1000.0; run.samples.len()],
                 ),
             ],

@@ -2,11 +2,10 @@
 
 use crate::fabric::FabricPlan;
 use crate::fabric::clos::plan::{ClosPlan, LinkPlan, Outage, QueuePlan, Routing};
-use crate::fabric::clos::topology::{Place, Shape, Switch};
+use crate::fabric::clos::topology::Shape;
 use crate::fabric::delay::DelayPlan;
-use crate::fabric::fault::{Fault, Kind, Scope};
 use crate::host::explicit_ev;
-use crate::rng::Rng;
+use crate::run::estimate::Budget;
 use crate::run::file::{FileError, Section};
 use crate::run::traffic;
 use crate::scenario::{Class, ConnectionPlan, Control, Format, Happening, HostPlan, Scenario, Speed};
@@ -15,6 +14,9 @@ use mrc_wire::Pmtu;
 
 /// What a full packet costs on a wire beside its data: Ethernet with FCS and gap, IPv6, UDP, MRC headers, ICRC.
 const FULL_OVERHEAD: u64 = 14 + 24 + 40 + 8 + 12 + 24 + 4;
+
+/// Marks that a picture has room for.
+const MARKS: usize = 8;
 
 /// A run that is about to begin.
 #[derive(Debug)]
@@ -37,6 +39,10 @@ pub(super) struct Plan {
     pub warm_ns: u64,
     /// Window of every queue pair in packets.
     pub window_packets: u32,
+    /// What kind of load it is.
+    pub workload_kind: &'static str,
+    /// Payload of all flows.
+    pub bytes: u64,
 }
 
 /// What all connections have in common.
@@ -58,7 +64,11 @@ impl Plan {
         let host_mbps = fabric.number("host_mbps", 25..=400_000, 10_000)?;
         let qp = root.section("qp")?;
         let pmtu = pmtu(&qp)?;
-        let (network, hosts, wire_rtt_ns, trims) = network(&fabric, planes, host_mbps, pmtu)?;
+        let limits = root.section("limits")?;
+        let deadline_ns = limits.number("deadline_ms", 1..=10_000_000, 20_000)? * 1_000_000;
+        let mut budget = Budget::new(&limits)?;
+        limits.finish()?;
+        let (network, hosts, wire_rtt_ns, trims) = network(&fabric, planes, host_mbps, pmtu, &mut budget)?;
         fabric.finish()?;
         let section = root.section("hosts")?;
         let mut host = host(&section, host_mbps)?;
@@ -83,24 +93,23 @@ impl Plan {
             happenings: Vec::new(),
             connections: Vec::new(),
             calm_from_ns: 0,
-            deadline_ns: 0,
+            deadline_ns,
             packets: 0,
         };
         let section = root.section("workload")?;
-        let (workload, victims) = traffic::plan(&section, &mut scenario, &common)?;
+        let load = traffic::plan(&section, &mut scenario, &common, &budget)?;
         section.finish()?;
-        let limits = root.section("limits")?;
-        scenario.deadline_ns = limits.number("deadline_ms", 1..=10_000_000, 20_000)? * 1_000_000;
-        limits.finish()?;
         let measure = root.section("measure")?;
         let warm_ns = measure.number("warmup_rtts", 0..=1_000_000, 20)? * base_rtt_ns;
         measure.finish()?;
         let mut plan = Plan {
             scenario,
-            workload,
+            workload: load.workload,
             bad_paths: Vec::new(),
             outages: Vec::new(),
-            victims,
+            victims: load.victims,
+            workload_kind: load.kind,
+            bytes: load.bytes,
             base_rtt_ns,
             capacity_bps,
             warm_ns,
@@ -115,156 +124,6 @@ impl Plan {
         }
         Ok(plan)
     }
-
-    fn add_fault(&mut self, section: &Section<'_>, template: &ConnectionPlan) -> Result<(), FileError> {
-        let kinds = [
-            "loss",
-            "burst",
-            "duplicate",
-            "reorder",
-            "blackhole",
-            "ce",
-            "trim",
-            "port_down",
-            "spine_down",
-            "leaf_down",
-            "stall",
-        ];
-        if !section.has("kind") {
-            return Err(section.error("kind", format_args!("is missing: give one of {}", kinds.join(", "))));
-        }
-        let kind = section.word("kind", &kinds)?;
-        let (from_ns, until_ns) = window(section)?;
-        let planes = u64::from(self.scenario.planes);
-        let plane = section.number("plane", 1..=planes, 1)? as u8;
-        let on_plane = section.has("plane").then_some(plane);
-        let last = self.scenario.hosts.len() as u64 - 1;
-        match kind {
-            "port_down" => {
-                let host = section.number("host", 0..=last, 0)? as usize;
-                let own_ns = section.number("own_us", 0..=10_000_000, 10)? * 1000;
-                let peer_ns = section.number("peer_us", 0..=10_000_000, 100)? * 1000;
-                for (at_ns, up) in [(from_ns, false), (until_ns, true)] {
-                    let happening = Happening::Link {
-                        host,
-                        plane,
-                        up,
-                        own_ns,
-                        peer_ns,
-                    };
-                    if at_ns < u64::MAX {
-                        self.scenario.happenings.push((at_ns, happening));
-                    }
-                }
-                return Ok(());
-            }
-            "stall" => {
-                let host = section.number("host", 0..=last, 0)? as usize;
-                let for_ns = until_ns.saturating_sub(from_ns).min(1_000_000_000);
-                self.scenario
-                    .happenings
-                    .push((from_ns, Happening::Stall { host, for_ns }));
-                return Ok(());
-            }
-            "spine_down" | "leaf_down" => {
-                let FabricPlan::Clos(clos) = &self.scenario.fabric else {
-                    return Err(section.error("kind", "needs switches: set fabric.kind = \"clos\""));
-                };
-                let Shape { leaves, spines, .. } = clos.shape;
-                let most = (if kind == "leaf_down" { leaves } else { spines.max(1) }) as u64 - 1;
-                let number = section.number("switch", 0..=most, 0)? as usize;
-                let switch = if kind == "leaf_down" {
-                    Switch::Leaf { plane, leaf: number }
-                } else {
-                    Switch::Spine { plane, spine: number }
-                };
-                let reroute = section.has("reroute_us");
-                let reroute_ns = section.number("reroute_us", 0..=100_000_000, 0)? * 1000;
-                self.outages.push(Outage {
-                    place: Place::Switch(switch),
-                    from_ns,
-                    until_ns,
-                    reroute_ns: reroute.then_some(reroute_ns),
-                });
-                return Ok(());
-            }
-            _ => {}
-        }
-        let ppm = section
-            .fraction("percent", 0.0..=100.0)?
-            .map_or(1_000_000, |percent| (percent * 10_000.0).round() as u32);
-        let within_ns = (section.fraction("within_us", 0.0..=1e6)?.unwrap_or(10.0) * 1000.0) as u64;
-        let fault_kind = match kind {
-            "loss" => Kind::Loss { ppm },
-            "burst" => Kind::Burst {
-                enter_ppm: ppm,
-                within_ns,
-            },
-            "duplicate" => Kind::Duplicate { ppm, within_ns },
-            "reorder" => Kind::Jitter { ppm, within_ns },
-            "ce" => Kind::CeMark { ppm },
-            "trim" => Kind::Trim {
-                ppm,
-                last_hop: section.flag("last_hop", false)?,
-            },
-            _ => Kind::Blackhole,
-        };
-        let end = |key| Ok(section.has(key).then_some(section.number(key, 0..=last, 0)? as usize));
-        let scope = Scope {
-            plane: on_plane,
-            src: end("from_host")?,
-            dst: end("to_host")?,
-            data: match section.word("packets", &["all", "data", "control"])? {
-                "data" => Some(true),
-                "control" => Some(false),
-                _ => None,
-            },
-            ..Scope::default()
-        };
-        let fault = |scope| Fault {
-            kind: fault_kind,
-            scope,
-            from_ns,
-            until_ns,
-        };
-        let share = section.fraction("paths", 0.0..=1.0)?;
-        let each = section.number("paths_per_plane", 0..=template.evs_per_plane.into(), 0)?;
-        let count = match share {
-            Some(share) => (share * f64::from(template.evs_per_plane)).round() as u64,
-            None => each,
-        };
-        if count == 0 {
-            self.scenario.faults.push(fault(scope));
-            return Ok(());
-        }
-        let mut rng = Rng::new(self.scenario.seed, "bad paths");
-        for plane in on_plane.map_or(1..=planes as u8, |plane| plane..=plane) {
-            let mut indices: Vec<u16> = (0..template.evs_per_plane).collect();
-            for _ in 0..count {
-                let index = indices.swap_remove(rng.below(indices.len() as u64) as usize);
-                let ev = explicit_ev(self.scenario.format, plane, index);
-                self.bad_paths.push((ev, plane, from_ns));
-                self.scenario.faults.push(fault(Scope {
-                    ev: Some(ev),
-                    plane: Some(plane),
-                    ..scope
-                }));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn window(section: &Section<'_>) -> Result<(u64, u64), FileError> {
-    let from_ns = (section.fraction("from_us", 0.0..=1e9)?.unwrap_or(0.0) * 1000.0) as u64;
-    let until_ns = match section.fraction("until_us", 0.0..=1e9)? {
-        Some(until_us) => (until_us * 1000.0) as u64,
-        None => u64::MAX,
-    };
-    if until_ns <= from_ns {
-        return Err(section.error("until_us", "is not after from_us: give a later instant, or none"));
-    }
-    Ok((from_ns, until_ns))
 }
 
 fn pmtu(qp: &Section<'_>) -> Result<Pmtu, FileError> {
@@ -280,6 +139,7 @@ fn network(
     planes: u8,
     host_mbps: u64,
     pmtu: Pmtu,
+    budget: &mut Budget,
 ) -> Result<(FabricPlan, usize, u64, bool), FileError> {
     let kind = section.word("kind", &["clos", "delay"])?;
     let delay_ns = section.number("delay_ns", 1..=100_000_000, 500)?;
@@ -306,6 +166,7 @@ fn network(
     if shape.hosts() < 2 {
         return Err(section.error("hosts_per_leaf", "makes one host in all: have at least 2"));
     }
+    budget.check_fabric(section, &shape)?;
     let link = |rate_mbps: u64| LinkPlan {
         rate_mbps: rate_mbps as u32,
         delay_ns,
@@ -317,7 +178,7 @@ fn network(
     }
     // What a plane holds in flight is what thresholds of queues are shares of, unless switches have more.
     let bdp_kib = u64::from(clos.bdp_bytes()).div_ceil(1024);
-    let queue_kib = section.number("queue_kib", 17..=1 << 20, bdp_kib.max(17))?;
+    let queue_kib = section.number("queue_kib", 17..=1 << 20, bdp_kib.clamp(17, 1 << 20))?;
     clos.queues = QueuePlan::of_bdp((queue_kib * 1024) as u32);
     let trims = section.flag("trim", true)?;
     if !trims {
@@ -400,6 +261,11 @@ impl Plan {
             .collect()
     }
 
+    /// Whether paths are bad by plan, or lead over places that die.
+    pub(super) fn has_bad_paths(&self) -> bool {
+        !self.bad_paths.is_empty() || !self.outages.is_empty()
+    }
+
     /// What happens when by plan, in microseconds, if it happens in the middle of things.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
         let mut marks = Vec::new();
@@ -409,12 +275,8 @@ impl Plan {
             }
         };
         for outage in &self.outages {
-            let name = match outage.place {
-                Place::Switch(switch) => switch.to_string(),
-                place => format!("{place:?}"),
-            };
-            mark(outage.from_ns, format!("{name} dies"));
-            mark(outage.until_ns, format!("{name} is back"));
+            mark(outage.from_ns, format!("{} dies", outage.place));
+            mark(outage.until_ns, format!("{} is back", outage.place));
         }
         for (at_ns, happening) in &self.scenario.happenings {
             if let Happening::Link { host, plane, up, .. } = happening {
@@ -422,10 +284,14 @@ impl Plan {
                 mark(*at_ns, format!("host {host} port {plane} {what}"));
             }
         }
-        for fault in self.scenario.faults.iter().take(4) {
-            mark(fault.from_ns, format!("{:?} begins", fault.kind));
-            mark(fault.until_ns, format!("{:?} ends", fault.kind));
+        for fault in &self.scenario.faults {
+            mark(fault.from_ns, format!("{} begins", fault.kind));
+            mark(fault.until_ns, format!("{} ends", fault.kind));
         }
+        // Faults of many paths begin at the same time, and what comes again and again would cover the curves.
+        marks.sort_by(|one, other| one.0.total_cmp(&other.0));
+        marks.dedup();
+        marks.truncate(MARKS);
         marks
     }
 }

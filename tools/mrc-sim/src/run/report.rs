@@ -1,6 +1,7 @@
 //! What a person or a program reads of a run.
 
-use crate::run::{CaseReport, FileReport, Run, Verdict};
+use crate::run::criteria::{json_of, text_of};
+use crate::run::{CaseReport, FileReport, Metric, Run};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -29,9 +30,9 @@ impl FileReport {
                 .map(|verdict| verdict.demand.len())
                 .max()
                 .unwrap_or(0);
-            for Verdict { demand, found, met } in &case.verdicts {
-                let word = if *met { "met   " } else { "MISSED" };
-                let _ = writeln!(text, "  {word}  {demand:<width$}  {found:.5}");
+            for verdict in &case.verdicts {
+                let word = if verdict.met { "met   " } else { "MISSED" };
+                let _ = writeln!(text, "  {word}  {:<width$}  {}", verdict.demand, verdict.found_text());
             }
         }
         text
@@ -51,10 +52,10 @@ impl FileReport {
 impl CaseReport {
     fn json(&self) -> Value {
         let verdicts: Vec<Value> = (self.verdicts.iter())
-            .map(|verdict| json!({ "demand": verdict.demand, "found": verdict.found, "met": verdict.met }))
+            .map(|verdict| json!({ "demand": verdict.demand, "found": verdict.json(), "met": verdict.met }))
             .collect();
         let mut value = json!({
-            "case": self.name,
+            "case": Some(&self.name).filter(|name| !name.is_empty()),
             "seed": self.seed,
             "replay": self.replay,
             "criteria": verdicts,
@@ -87,12 +88,12 @@ impl Run {
         let virtual_s = self.outcome.ended_ns as f64 / 1e9;
         let _ = write!(
             text,
-            "  {} packets in {:.3} ms of virtual time, {:.1} s of this machine's: {:.0} packets and {:.2e} s a second",
+            "  {} packets in {:.3} ms of virtual time; it took {:.1} s: {:.0} packets a second, {:.3} s for 1 ms of virtual time",
             self.outcome.packets,
             virtual_s * 1000.0,
             self.wall_s,
             self.per_s(self.outcome.packets as f64),
-            self.per_s(virtual_s)
+            self.wall_s / (virtual_s * 1000.0).max(1e-9)
         );
         if let Some(bytes) = self.peak_bytes {
             let _ = write!(text, "; memory {} MiB at most", bytes >> 20);
@@ -100,7 +101,8 @@ impl Run {
         text.push('\n');
         let width = self.metrics.keys().map(|name| name.len()).max().unwrap_or(0);
         for (name, value) in &self.metrics {
-            let _ = writeln!(text, "  {name:<width$}  {}", plain(*value));
+            let (unit, counts) = Metric::named(name).map_or(("", false), |metric| (metric.unit, metric.counts));
+            let _ = writeln!(text, "  {name:<width$}  {}", text_of(*value, unit, counts));
         }
         text.pop();
         text
@@ -112,6 +114,10 @@ impl Run {
     }
 
     fn json(&self) -> Value {
+        let metrics = self.metrics.iter().map(|(name, value)| {
+            let counts = Metric::named(name).is_some_and(|metric| metric.counts);
+            ((*name).to_owned(), json_of(*value, counts))
+        });
         json!({
             "hosts": self.facts.hosts,
             "planes": self.facts.planes,
@@ -124,16 +130,7 @@ impl Run {
             "packets_per_s": self.per_s(self.outcome.packets as f64),
             "virtual_s_per_s": self.per_s(self.outcome.ended_ns as f64 / 1e9),
             "peak_bytes": self.peak_bytes,
-            "metrics": self.metrics,
+            "metrics": metrics.collect::<serde_json::Map<_, _>>(),
         })
-    }
-}
-
-/// A whole number as such, others with five digits.
-fn plain(value: f64) -> String {
-    if value.fract() == 0.0 && value.abs() < 1e15 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.5}")
     }
 }
