@@ -61,7 +61,8 @@ impl World {
         }
         for (side, host) in hosts.into_iter().enumerate() {
             let seed = self.rng.seed();
-            let made = self.hosts[host].add_qp(&self.scenario, connection, side, seed, Instant(self.now_ns));
+            let plan = &self.scenario.connections[connection];
+            let made = self.hosts[host].add_qp(&self.scenario, plan, (connection, side), seed, Instant(self.now_ns));
             made.map_err(|detail| Breach(Oracle::State, detail))?;
             self.measure.note_qp(self.hosts[host].qps.len());
             self.events.post(self.now_ns, Event::Ready { connection, side });

@@ -146,12 +146,11 @@ impl Host {
     pub fn add_qp(
         &mut self,
         scenario: &Scenario,
-        connection: usize,
-        side: usize,
+        plan: &ConnectionPlan,
+        (connection, side): (usize, usize),
         seed: [u8; 32],
         now: Instant,
     ) -> Result<(), String> {
-        let plan = &scenario.connections[connection];
         let peer = plan.hosts[1 - side];
         let create = create_attributes(scenario, plan, side, seed);
         let qp = Qp::new(create).map_err(|error| format!("queue pair cannot be created: {error}"))?;

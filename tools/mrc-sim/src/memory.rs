@@ -35,6 +35,8 @@ pub struct HostMemory {
     pub spoil_next: Option<Spoil>,
     /// What it says instead of granting an access.
     pub trouble: Option<Trouble>,
+    /// A test may have the protocol not hear that, to see that the oracles notice.
+    pub unheard: bool,
 }
 
 /// What a memory says instead of granting an access (protocol.md §6.3 step 2).
@@ -100,6 +102,7 @@ impl HostMemory {
             accesses: Vec::new(),
             spoil_next: None,
             trouble: None,
+            unheard: false,
         }
     }
 
@@ -192,9 +195,9 @@ impl HostMemory {
         };
         unmetered(|| self.accesses.push(access));
         match trouble {
-            Some(error) => Err(error),
-            None if permitted => Ok(()),
-            None => Err(AccessError::Bounds),
+            Some(error) if !self.unheard => Err(error),
+            _ if permitted => Ok(()),
+            _ => Err(AccessError::Bounds),
         }
     }
 

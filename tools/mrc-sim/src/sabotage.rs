@@ -1,8 +1,9 @@
 //! Deliberate damage to a run, to see that the oracles notice: each stands for a bug that the protocol could have.
 
 use crate::memory::Spoil;
+use crate::scenario::ConnectionPlan;
 use mrc_protocol::{Completion, Queue, Transmit};
-use mrc_wire::{Ev, Headers, Packet, PortNum, Tick, TrafficClass, Tseth};
+use mrc_wire::{Ev, Headers, NackReason, Packet, PortNum, Psn, Syndrome, Tick, TrafficClass, Tseth};
 
 /// What is broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum Sabotage {
     Haste,
     /// All writes take one path.
     Favourite,
-    /// A packet in flight is forgotten by the congestion controller.
+    /// Packets in flight are forgotten by the congestion controller.
     ForgetFlight,
     /// The requestor believes in twice the window.
     WideWindow,
@@ -59,11 +60,25 @@ pub enum Sabotage {
     WrongWindow,
     /// A requestor takes announced windows for as wide as its own limit.
     MishearWindow,
+    /// A SACK shows the packet behind the highest one received.
+    ClaimBeyond,
+    /// Responders wait for twice as many bytes before they send a SACK.
+    LateSack,
+    /// Responders send a SACK for half as many bytes.
+    EarlySack,
+    /// A NACK gives another reason.
+    WrongReason,
+    /// A NACK is swallowed by its sender.
+    SwallowNack,
+    /// That a request has failed is not said.
+    SwallowParting,
+    /// Packets count as placed although the memory could not be written.
+    IgnoreTrouble,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Sabotage; 26] = [
+    pub const ALL: [Sabotage; 33] = [
         Sabotage::SpoilData,
         Sabotage::DropSendCompletion,
         Sabotage::RepeatReceiveCompletion,
@@ -90,6 +105,13 @@ impl Sabotage {
         Sabotage::WrongPenalty,
         Sabotage::WrongWindow,
         Sabotage::MishearWindow,
+        Sabotage::ClaimBeyond,
+        Sabotage::LateSack,
+        Sabotage::EarlySack,
+        Sabotage::WrongReason,
+        Sabotage::SwallowNack,
+        Sabotage::SwallowParting,
+        Sabotage::IgnoreTrouble,
     ];
 }
 
@@ -147,6 +169,20 @@ impl Saboteur {
         self.strike(what) || (self.struck && self.what == Some(what))
     }
 
+    /// What queue pairs are made of, instead of `plan`.
+    pub fn create(&mut self, plan: &ConnectionPlan) -> Option<ConnectionPlan> {
+        let mut plan = plan.clone();
+        let threshold = plan.sack_gen_threshold;
+        if threshold > 0 && self.goes_on(Sabotage::EarlySack) {
+            plan.sack_gen_threshold = threshold / 2;
+        } else if threshold < 65_536 && self.goes_on(Sabotage::LateSack) {
+            plan.sack_gen_threshold = (2 * threshold).max(2048);
+        } else {
+            return None;
+        }
+        Some(plan)
+    }
+
     /// A packet that goes out once more instead of what the queue pair of `host` has to say.
     pub fn take_again(&mut self, host: usize, slot: usize, now_ns: u64) -> Option<Transmit> {
         let again = self
@@ -202,8 +238,9 @@ impl Saboteur {
         }
     }
 
-    /// Works on a packet that is about to be sent; `before` is the path of the previous copy of a write.
-    pub fn transmit(&mut self, sent: &mut Transmit, before: Option<(u32, u8)>) -> Verdict {
+    /// Works on a packet that is about to be sent; `before` is the path of the previous copy of a write, `max_rcv_psn` what
+    /// the sender has received.
+    pub fn transmit(&mut self, sent: &mut Transmit, before: Option<(u32, u8)>, max_rcv_psn: Psn) -> Verdict {
         match &mut sent.headers {
             Headers::Sack(seth, state) => {
                 if let Some(state) = state {
@@ -217,6 +254,10 @@ impl Saboteur {
                 if self.strike(Sabotage::WrongWindow) {
                     seth.mpr ^= 0x10;
                 }
+                let beyond = max_rcv_psn.next().diff(seth.bitmap_base());
+                if (0..64).contains(&beyond) && self.strike(Sabotage::ClaimBeyond) {
+                    seth.sack_bitmap |= 1 << beyond;
+                }
                 let free_bit = (!seth.sack_bitmap).trailing_zeros().min(63);
                 if self.strike(Sabotage::ClaimInSack) {
                     seth.sack_bitmap |= 1 << free_bit;
@@ -227,6 +268,21 @@ impl Saboteur {
                 }
                 if !seth.pr && self.strike(Sabotage::SwallowSack) {
                     return Verdict::Swallow;
+                }
+            }
+            Headers::Ack(aeth) if aeth.meaning() != Syndrome::Ack && self.strike(Sabotage::SwallowParting) => {
+                return Verdict::Swallow;
+            }
+            Headers::Nack(neth) => {
+                let parting = neth.reason == NackReason::UNEXP_EVENT;
+                if parting && self.strike(Sabotage::SwallowParting) || self.strike(Sabotage::SwallowNack) {
+                    return Verdict::Swallow;
+                }
+                if self.strike(Sabotage::WrongReason) {
+                    neth.reason = match neth.reason {
+                        NackReason::NO_RESOURCE => NackReason::NO_BITMAP,
+                        _ => NackReason::NO_RESOURCE,
+                    };
                 }
             }
             Headers::Ack(_) if self.strike(Sabotage::ClaimInAck) => sent.bth.psn = sent.bth.psn.next(),

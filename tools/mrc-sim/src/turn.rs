@@ -7,6 +7,7 @@ use crate::host::{Host, QpSlot};
 use crate::meter::without_allocation;
 use crate::oracle::path::{Exits, judge_path};
 use crate::oracle::responder::Handled;
+use crate::oracle::shortage::is_parting;
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::rules;
 use crate::sabotage::{Sabotage, Verdict};
@@ -17,7 +18,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, NackReason, Packet, PortNum, Syndrome, Tick, TrafficClass};
+use mrc_wire::{Headers, Packet, PortNum, Tick, TrafficClass};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -97,6 +98,7 @@ impl World {
         let spoil = if write { self.saboteur.placement() } else { None };
         let misheard = self.saboteur.mishear(packet);
         let trouble = self.draw_trouble(index, packet);
+        let deaf = trouble.is_some() && self.saboteur.goes_on(Sabotage::IgnoreTrouble);
         let host = &mut self.hosts[index];
         let Host {
             qps,
@@ -106,7 +108,7 @@ impl World {
             ..
         } = host;
         memory.spoil_next = memory.spoil_next.or(spoil);
-        memory.trouble = trouble;
+        (memory.trouble, memory.unheard) = (trouble, deaf);
         let QpSlot {
             connection,
             side,
@@ -157,7 +159,7 @@ impl World {
         match &packet.headers {
             Headers::Write { .. } => {
                 let handled = Handled {
-                    at: Tick::from_ns(clock_ns),
+                    at_ns: clock_ns,
                     disposition,
                     before,
                     after: state,
@@ -290,6 +292,7 @@ impl World {
         };
         let Some(mut transmit) = polled else {
             let answers_wait = qp.has_answers();
+            self.flows[*connection][1 - *side].responder.in_burst &= answers_wait;
             tap::show(&mut self.tap, &qps[slot], clock_ns, &Seen::Silent { answers_wait });
             return Ok(false);
         };
@@ -314,7 +317,8 @@ impl World {
             }
             _ => None,
         };
-        if self.saboteur.transmit(&mut transmit, before) == Verdict::Swallow {
+        let max_rcv_psn = flows[1 - side].max_rcv_psn();
+        if self.saboteur.transmit(&mut transmit, before, max_rcv_psn) == Verdict::Swallow {
             return Ok(true);
         }
         let state = qp.state();
@@ -330,14 +334,8 @@ impl World {
             let line = describe(&flows[side].name, &transmit, self.sent);
             self.trace.line(self.now_ns, format_args!("h{index} {line}"));
         }
-        // protocol.md §5.9, §6.3 step 2: that the peer's request has failed is said even in ERR.
-        let parting = match &transmit.headers {
-            Headers::Ack(aeth) => aeth.meaning() != Syndrome::Ack,
-            Headers::Nack(neth) => neth.reason == NackReason::UNEXP_EVENT,
-            _ => false,
-        };
         ensure!(
-            matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && parting),
+            matches!(state, QpState::Rtr | QpState::Rts) || (state == QpState::Err && is_parting(&transmit.headers)),
             Oracle::State,
             "{} sends {:?} in {state:?}",
             flows[side].name,
@@ -345,7 +343,7 @@ impl World {
         );
         flows[side].judge_class(&transmit)?;
         let share = self.scenario.connections[connection].active_per_plane;
-        if transmit.payload.is_some() && self.saboteur.now(Sabotage::ForgetFlight) {
+        if transmit.payload.is_some() && self.saboteur.goes_on(Sabotage::ForgetFlight) {
             // As if it had been acknowledged.
             qpccs[*qpcc].on_leave(transmit.port, 0);
         }
@@ -372,7 +370,7 @@ impl World {
             }
             Headers::Probe(peth) => flows[side].judge_probe(&transmit.bth, peth.probe_id, clock_ns)?,
             Headers::Sack(seth, cc) => {
-                flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), Tick::from_ns(clock_ns))?;
+                flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), clock_ns)?;
             }
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,

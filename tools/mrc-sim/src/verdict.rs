@@ -1,8 +1,9 @@
-//! What is judged of a host after each of its turns, with the oracles' own accounts.
+//! What is judged of a host after each of its turns, with the oracles' own accounts, and of its memory at the end.
 
 use crate::ensure;
 use crate::oracle::flight::{Flight, Load, Tolerance, judge_account};
-use crate::oracle::{Checked, Oracle};
+use crate::oracle::flow::Flow;
+use crate::oracle::{Breach, Checked, Oracle};
 use crate::world::World;
 use mrc_protocol::{QpState, Qpcc};
 use mrc_wire::{Packet, PortSet};
@@ -33,6 +34,40 @@ impl World {
         Ok(())
     }
 
+    /// At the end: memory holds what was received, and nothing else.
+    pub(crate) fn judge_memory(&self, index: usize) -> Checked {
+        let connections = self.scenario.connections.iter().zip(&self.flows);
+        let arriving = connections
+            .flat_map(|(plan, flows)| {
+                flows
+                    .iter()
+                    .enumerate()
+                    .filter(move |(side, _)| plan.hosts[1 - side] == index)
+            })
+            .map(|(_, flow)| flow)
+            .filter(|flow| !flow.closed);
+        let loose = arriving.clone().flat_map(Flow::written_in_part);
+        let written = arriving.flat_map(|flow| {
+            (0..flow.packets.len())
+                .filter(|at| flow.responder.has(*at))
+                .map(move |at| {
+                    let packet = flow.packets[at];
+                    (
+                        flow.messages[packet.message].va + u64::from(packet.offset),
+                        flow.packet_data(at),
+                    )
+                })
+        });
+        let written = written.filter(|(_, bytes)| !bytes.is_empty());
+        match self.hosts[index].memory.first_difference(loose, written) {
+            None => Ok(()),
+            Some(va) => Err(Breach(
+                Oracle::Memory,
+                format!("h{index}: byte at {va:#x} is not what it should be"),
+            )),
+        }
+    }
+
     /// Answers that are due were sent, unless nothing could leave.
     pub(crate) fn judge_duties(&mut self, index: usize) -> Checked {
         let host = &self.hosts[index];
@@ -42,8 +77,11 @@ impl World {
                 .ports
                 .iter()
                 .any(|port| port.departures_ns.len() as u64 >= host.plan.tx_queue);
-            if !blocked && !full && !host.local_up.is_empty() && slot.qp.state() != QpState::Err {
-                self.flows[slot.connection][1 - slot.side].judge_duties()?;
+            let flow = &self.flows[slot.connection][1 - slot.side];
+            match slot.qp.state() {
+                _ if blocked || full || host.local_up.is_empty() => {}
+                QpState::Err => flow.judge_parting()?,
+                _ => flow.judge_duties()?,
             }
         }
         Ok(())

@@ -119,11 +119,21 @@ impl World {
             .iter()
             .map(|plan| Host::new(plan.clone(), scenario.planes))
             .collect();
+        let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
+        let mut saboteur = Saboteur::new(what, wait);
         let mut events = EventQueue::new();
         let (mut flows, mut measure) = (Vec::new(), Measure::default());
         for (connection, plan) in scenario.connections.iter().enumerate() {
             for side in 0..2 {
-                let made = hosts[plan.hosts[side]].add_qp(&scenario, connection, side, rng.seed(), Instant(0));
+                let made_of = saboteur.create(plan);
+                let host = &mut hosts[plan.hosts[side]];
+                let made = host.add_qp(
+                    &scenario,
+                    made_of.as_ref().unwrap_or(plan),
+                    (connection, side),
+                    rng.seed(),
+                    Instant(0),
+                );
                 made.map_err(|detail| Violation {
                     oracle: Oracle::State,
                     at_ns: 0,
@@ -147,7 +157,6 @@ impl World {
         fabric.start(|next| events.post_next(next));
         let mut coverage = Coverage::default();
         crate::tally::note_planned_faults(&scenario, &mut coverage);
-        let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
         Ok(World {
             now_ns: 0,
             events,
@@ -157,7 +166,7 @@ impl World {
             flows,
             coverage,
             trace,
-            saboteur: Saboteur::new(what, wait),
+            saboteur,
             rng,
             sent: 0,
             turns: 0,
@@ -439,39 +448,6 @@ impl World {
             }
         }
         Ok(())
-    }
-
-    fn judge_memory(&self, index: usize) -> Result<(), Breach> {
-        let connections = self.scenario.connections.iter().zip(&self.flows);
-        let arriving = connections
-            .flat_map(|(plan, flows)| {
-                flows
-                    .iter()
-                    .enumerate()
-                    .filter(move |(side, _)| plan.hosts[1 - side] == index)
-            })
-            .map(|(_, flow)| flow)
-            .filter(|flow| !flow.closed);
-        let loose = arriving.clone().flat_map(Flow::written_in_part);
-        let written = arriving.flat_map(|flow| {
-            (0..flow.packets.len())
-                .filter(|at| flow.responder.has(*at))
-                .map(move |at| {
-                    let packet = flow.packets[at];
-                    (
-                        flow.messages[packet.message].va + u64::from(packet.offset),
-                        flow.packet_data(at),
-                    )
-                })
-        });
-        let written = written.filter(|(_, bytes)| !bytes.is_empty());
-        match self.hosts[index].memory.first_difference(loose, written) {
-            None => Ok(()),
-            Some(va) => Err(Breach(
-                Oracle::Memory,
-                format!("h{index}: byte at {va:#x} is not what it should be"),
-            )),
-        }
     }
 
     pub(crate) fn outcome(self) -> Outcome {

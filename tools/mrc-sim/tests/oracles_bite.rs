@@ -14,12 +14,14 @@ fn noticed(what: Sabotage, expected: &[Oracle], runs: usize) -> usize {
         if struck == runs {
             break;
         }
-        // Connections are made only a few times in a run.
-        let wait = if what == Sabotage::WideWindow {
-            0
-        } else {
-            seed as u32 % 40
-        };
+        // Connections are made only a few times in a run, and fail once.
+        let once = [
+            Sabotage::WideWindow,
+            Sabotage::EarlySack,
+            Sabotage::LateSack,
+            Sabotage::SwallowParting,
+        ];
+        let wait = if once.contains(&what) { 0 } else { seed as u32 % 40 };
         let world = World::new(Scenario::from_seed(seed), Trace::off(), Some((what, wait)));
         match world.and_then(World::run) {
             Ok(outcome) => struck += usize::from(outcome.sabotaged),
@@ -59,6 +61,12 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
         (Sabotage::Allocate, &[Oracle::Allocation]),
         (Sabotage::WrongPenalty, &[Oracle::Sack]),
         (Sabotage::WrongWindow, &[Oracle::Sack]),
+        (Sabotage::ClaimBeyond, &[Oracle::Sack]),
+        (Sabotage::WrongReason, &[Oracle::Nack]),
+        (
+            Sabotage::IgnoreTrouble,
+            &[Oracle::Sack, Oracle::Duty, Oracle::Memory, Oracle::State],
+        ),
     ] {
         assert_eq!(noticed(what, expected, 10), 10, "{what:?} passes unnoticed");
     }
@@ -66,25 +74,31 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
 
 #[test]
 fn sabotage_that_may_be_harmless_is_noticed_when_it_is_not() {
-    for (what, expected) in [
-        (Sabotage::SwallowSack, [Oracle::Duty].as_slice()),
-        (Sabotage::SwallowAck, &[Oracle::Duty]),
-        // One packet too few is within the account's tolerance while some rule may call another one lost.
-        (Sabotage::ForgetFlight, &[Oracle::Inflight]),
-        (Sabotage::SamePath, &[Oracle::Retransmission, Oracle::Path]),
+    for (what, expected, least) in [
+        (Sabotage::SwallowSack, [Oracle::Duty].as_slice(), 12),
+        (Sabotage::SwallowAck, &[Oracle::Duty], 14),
+        (Sabotage::ForgetFlight, &[Oracle::Inflight], 30),
+        (Sabotage::SamePath, &[Oracle::Retransmission, Oracle::Path], 20),
         (
             Sabotage::Haste,
             &[Oracle::Retransmission, Oracle::Path, Oracle::Inflight],
+            30,
         ),
         (
             Sabotage::Favourite,
             &[Oracle::Balance, Oracle::Path, Oracle::Retransmission],
+            20,
         ),
-        (Sabotage::Restless, &[Oracle::Timer]),
-        (Sabotage::ShiftStamp, &[Oracle::Sack]),
-        (Sabotage::WideWindow, &[Oracle::Window, Oracle::Duty]),
-        (Sabotage::MishearWindow, &[Oracle::Window, Oracle::Duty]),
+        (Sabotage::Restless, &[Oracle::Timer], 15),
+        (Sabotage::ShiftStamp, &[Oracle::Sack], 30),
+        (Sabotage::WideWindow, &[Oracle::Window, Oracle::Duty], 1),
+        (Sabotage::MishearWindow, &[Oracle::Window, Oracle::Duty], 1),
+        (Sabotage::LateSack, &[Oracle::Duty], 20),
+        (Sabotage::EarlySack, &[Oracle::Sack], 15),
+        (Sabotage::SwallowNack, &[Oracle::Duty], 20),
+        (Sabotage::SwallowParting, &[Oracle::Duty], 30),
     ] {
-        assert!(noticed(what, expected, 40) > 0, "{what:?} passes unnoticed");
+        let found = noticed(what, expected, 40);
+        assert!(found >= least, "{what:?} passes unnoticed: {found} of 40");
     }
 }

@@ -10,7 +10,8 @@ use mrc_wire::{Aeth, Bth, CcState, NackReason, Neth, PathVerdict, Seth, Syndrome
 
 impl Flow {
     /// Judges a SACK on its way out (protocol.md §6.5).
-    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>, now: Tick) -> Checked {
+    pub fn judge_sack(&mut self, bth: &Bth, seth: &Seth, cc: Option<&CcState>, now_ns: u64) -> Checked {
+        let now = Tick::from_ns(now_ns);
         let name = &self.name;
         let model = &self.responder;
         let cack = self.index_of(seth.cack_psn);
@@ -105,9 +106,22 @@ impl Flow {
             "§6.4 a"
         } else if model.unsacked_bytes >= model.sack_threshold.max(1) {
             "§6.4 threshold"
-        } else if model.unsacked_bytes > 0 {
+        } else if model
+            .unsacked_ns
+            .is_some_and(|since_ns| now_ns >= since_ns + SACK_HOLD_NS)
+        {
             "§6.4 hold timer"
         } else {
+            // More than one shows, or what another one has answered meanwhile.
+            ensure!(
+                model.in_burst,
+                Sack,
+                "{name}: SACK of packet {:?} without a cause: {} bytes since {:?} ns, threshold {}",
+                seth.trigger_psn().map(|psn| self.index_of(psn)),
+                model.unsacked_bytes,
+                model.unsacked_ns,
+                model.sack_threshold
+            );
             "§6.5 bitmap away from cack_psn"
         };
         let waited = copies.is_some_and(|copies| {
@@ -127,7 +141,8 @@ impl Flow {
         if cc.rcv_cwnd_pen > 0 {
             follow("§11 penalty");
         }
-        model.unsacked_bytes = 0;
+        (model.unsacked_bytes, model.unsacked_ns) = (0, None);
+        model.in_burst = true;
         model.new_bytes = 0;
         self.responder.sack_due = None;
         Ok(())
@@ -203,6 +218,7 @@ impl Flow {
         ensure!(earned, Nack, "{name}: NACK {neth:?} of packet {index} out of nothing");
         ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
         let model = &mut self.responder;
+        model.lacks.answered(index);
         // protocol.md §5.9: after it nothing follows.
         model.nak_sent |= model.lacks.broke();
         if let Some(rule) = shortage::rule(neth.reason) {
@@ -222,6 +238,13 @@ impl Flow {
                 self.name
             );
         }
+        ensure!(
+            model.lacks.due.is_empty(),
+            Duty,
+            "{}: packets {:?} could not be taken and got no NACK",
+            self.name,
+            model.lacks.due
+        );
         let most = model.sack_threshold.max(1);
         ensure!(
             model.new_bytes < most,
@@ -241,13 +264,31 @@ impl Flow {
         Ok(())
     }
 
-    /// The responding queue pair has failed: it owes nothing any more.
+    /// The same of one that has failed: it owes the last word (protocol.md §5.9, §6.3 step 2).
+    pub fn judge_parting(&self) -> Checked {
+        let model = &self.responder;
+        ensure!(
+            model.nak_sent || model.refused.is_none() && !model.lacks.broke(),
+            Duty,
+            "{}: {:x?} was refused, {:?} failed, and nobody is told",
+            self.name,
+            model.refused,
+            model.lacks
+        );
+        Ok(())
+    }
+
+    /// The responding queue pair has failed: it owes nothing any more but to say why.
     pub fn release_duties(&mut self) {
+        self.responder.lacks.due.clear();
         self.responder.sack_due = None;
         self.responder.ack_due = None;
         self.responder.new_bytes = 0;
     }
 }
+
+/// Longest time without a SACK for what has arrived (protocol.md §6.4, P13).
+const SACK_HOLD_NS: u64 = 20_000;
 
 /// What the responder asks for follows from what it was told of its receiving side (protocol.md §11, P27).
 fn judge_penalty(name: &str, pressure: Option<(u32, u32)>, cc: &CcState) -> Checked {

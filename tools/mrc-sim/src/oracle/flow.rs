@@ -178,6 +178,11 @@ impl Flow {
         i64::from(psn.diff(self.first_psn))
     }
 
+    /// Highest PSN that has arrived.
+    pub fn max_rcv_psn(&self) -> Psn {
+        self.psn_of(self.responder.max_received)
+    }
+
     /// PSN of a packet.
     pub fn psn_of(&self, index: i64) -> Psn {
         self.first_psn.offset(index as i32)

@@ -53,6 +53,10 @@ pub struct ResponderModel {
     pub exercised: BTreeMap<&'static str, u64>,
     /// What the threshold of SACKs is compared with: bytes since the last one.
     pub(super) unsacked_bytes: u64,
+    /// When the first of them arrived.
+    pub(super) unsacked_ns: Option<u64>,
+    /// It has sent a SACK, and has had something to say all the time since.
+    pub in_burst: bool,
     pub(super) sack_threshold: u64,
     /// The same of new packets alone: those that alone are sure to count.
     pub(super) new_bytes: u64,
@@ -135,6 +139,8 @@ impl ResponderModel {
             nak_sent: false,
             exercised: BTreeMap::new(),
             unsacked_bytes: 0,
+            unsacked_ns: None,
+            in_burst: false,
             sack_threshold: plan.sack_gen_threshold.into(),
             new_bytes: 0,
             pressure: None,
@@ -157,6 +163,12 @@ impl ResponderModel {
     pub fn announce(&mut self, mpr: u8) {
         self.window = i64::from(mpr) * 128;
         self.announced = self.announced.max(self.window);
+    }
+
+    /// A packet counts for the threshold of SACKs (protocol.md §6.4).
+    fn count(&mut self, packet: &Packet<'_>, at_ns: u64) {
+        self.unsacked_bytes += (u64::from(packet.udp_len) + 40).max(1024);
+        self.unsacked_ns.get_or_insert(at_ns);
     }
 
     /// What its SACKs say of the window.
@@ -214,7 +226,7 @@ impl Copy {
 #[derive(Debug, Clone, Copy)]
 pub struct Handled<'a> {
     /// When, by the host's clock.
-    pub at: Tick,
+    pub at_ns: u64,
     /// What the protocol said.
     pub disposition: Disposition,
     /// State of the queue pair before.
@@ -261,7 +273,7 @@ impl Flow {
             );
             return Ok(());
         }
-        let copy = Copy::of(packet, handled.at);
+        let copy = Copy::of(packet, Tick::from_ns(handled.at_ns));
         let place = self.responder.place_of(index);
         if packet.condition != Condition::Whole {
             self.responder.seen.trimmed += 1;
@@ -305,7 +317,7 @@ impl Flow {
                 Place::OutOfWindow => {}
                 Place::Withdrawn => model.withdrawn.entry(index).or_default().push(copy),
                 _ => {
-                    model.unsacked_bytes += u64::from(packet.nominal_size()).max(1024);
+                    model.count(packet, handled.at_ns);
                     model.copies.entry(index).or_default().push(copy);
                 }
             }
@@ -383,7 +395,7 @@ impl Flow {
         model.max_received = model.max_received.max(index as i64);
         model.rx_bytes += u64::from(packet.udp_len) + 40;
         model.new_bytes += (u64::from(packet.udp_len) + 40).max(1024);
-        model.unsacked_bytes += (u64::from(packet.udp_len) + 40).max(1024);
+        model.count(packet, handled.at_ns);
         model.out_of_order += 1;
         model.stashed += usize::from(is_imm);
         model.seen.out_of_order += u64::from(!in_order);

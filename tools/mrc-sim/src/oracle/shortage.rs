@@ -7,7 +7,7 @@ use crate::oracle::Oracle::{Memory, State};
 use crate::oracle::flow::Flow;
 use crate::oracle::responder::{Copy, Handled, Place};
 use mrc_protocol::{AccessError, Disposition, DropReason, QpState, Shortage, Status};
-use mrc_wire::{Aeth, NackReason, Packet, Tick};
+use mrc_wire::{Aeth, Headers, NackReason, Packet, Syndrome, Tick};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was not taken for want of something.
@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Lacks {
     /// Copies that were not taken this time, and why, by packet.
     pub(super) copies: BTreeMap<i64, Vec<(Copy, NackReason)>>,
+    /// Those that are owed a NACK.
+    pub(super) due: Vec<i64>,
     /// The packet that the host broke down on.
     broke: Option<(i64, Copy)>,
     /// The peer was told of it.
@@ -41,6 +43,15 @@ pub(super) fn rule(reason: NackReason) -> Option<&'static str> {
         NackReason::UNEXP_EVENT => "§6.3 2 UNEXP_EVENT",
         _ => return None,
     })
+}
+
+/// Whether a packet tells the peer that its request has failed: that is said even in ERR (protocol.md §5.9, §6.3 step 2).
+pub(crate) fn is_parting(headers: &Headers) -> bool {
+    match headers {
+        Headers::Ack(aeth) => aeth.meaning() != Syndrome::Ack,
+        Headers::Nack(neth) => neth.reason == NackReason::UNEXP_EVENT,
+        _ => false,
+    }
 }
 
 /// A packet that earned a NACK gets it, or finds the limit of answers reached (protocol.md §14).
@@ -80,8 +91,7 @@ impl Flow {
                 handled.disposition,
                 handled.after
             );
-            let copies = lacks.copies.entry(index as i64).or_default();
-            copies.push((copy, reason(shortage)));
+            lacks.turn_down(index as i64, copy, reason(shortage), handled.disposition);
         } else {
             ensure!(
                 handled.after == QpState::Err && handled.disposition == Disposition::Accepted,
@@ -115,8 +125,7 @@ impl Flow {
         } else {
             match place {
                 Place::New => {
-                    let copies = model.lacks.copies.entry(index).or_default();
-                    copies.push((copy, reason(shortage)));
+                    model.lacks.turn_down(index, copy, reason(shortage), disposition);
                     nacked(disposition)
                 }
                 Place::Withdrawn => {
@@ -171,6 +180,20 @@ impl Flow {
 }
 
 impl Lacks {
+    fn turn_down(&mut self, index: i64, copy: Copy, reason: NackReason, disposition: Disposition) {
+        self.copies.entry(index).or_default().push((copy, reason));
+        if disposition == Disposition::Accepted {
+            self.due.push(index);
+        }
+    }
+
+    /// A NACK of the packet was sent.
+    pub(super) fn answered(&mut self, index: i64) {
+        if let Some(at) = self.due.iter().position(|due| *due == index) {
+            self.due.swap_remove(at);
+        }
+    }
+
     /// Whether the host broke down.
     pub fn broke(&self) -> bool {
         self.broke.is_some()
