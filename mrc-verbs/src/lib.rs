@@ -86,6 +86,7 @@ pub use event::AsyncEvent;
 pub use gid::{AddressFamily, Gid};
 pub use memory::{MemoryRegion, RegionSlice, RemoteAddress, RemoteRegion};
 pub use mrc_dataplane::engine::{EngineConfig, PathInfo, PortConfig, Snapshot};
+pub use mrc_protocol::EvState;
 pub use pd::ProtectionDomain;
 pub use qp::{
     AddressVector, PostListError, QpAttr, QpAttrInForce, QpCapabilities, QpConfig, QpInit, QpQuery, QpSizes, QpState,

@@ -13,5 +13,7 @@ mod leaf_spine;
 mod links;
 #[path = "lab/processes.rs"]
 mod processes;
+#[path = "lab/scenarios.rs"]
+mod scenarios;
 #[path = "lab/support.rs"]
 mod support;

@@ -1,7 +1,8 @@
-//! `netns-lab exec`, `up` and `show`.
+//! `netns-lab list`, `run`, `exec`, `up` and `show`.
 
 mod exec;
 mod output;
+mod scenarios;
 mod signals;
 mod topology;
 mod up;
@@ -32,9 +33,11 @@ Examples:
   netns-lab up leaf --hosts 4
   netns-lab up fabric --planes 2 --t0 2 --t1 4 --routing srv6
   netns-lab show my-fabric.toml
+  netns-lab list
+  netns-lab run nic-link-down --report reports
 
 Nothing is left behind, however a command ends: the namespaces have no names and end with it.
-Everything but `show` needs root.";
+Everything but `show` and `list` needs root.";
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Multi-path fabrics in network namespaces on one machine", after_help = NOTES)]
@@ -45,6 +48,13 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run scenarios and judge them by their criteria; 0 if all hold, 1 if not
+    ///
+    /// A scenario is a TOML file: a fabric, workloads, a timeline of faults, criteria. `netns-lab list` names those that come with
+    /// the program; netns-lab/README.md teaches the language.
+    Run(scenarios::RunArgs),
+    /// Name the scenarios that come with the program
+    List,
     /// Run commands inside the hosts; ends with the worst exit status of them all
     ///
     /// Each command is given as NODE:COMMAND and run by `sh -c`; all start at once, in the order given. Every line of output is
@@ -73,11 +83,22 @@ enum Command {
         #[command(flatten)]
         topology: TopologyArgs,
     },
+    /// What `run` starts in each host
+    #[command(name = crate::run::AGENT_COMMAND, hide = true)]
+    Agent {
+        /// Milliseconds between two samples
+        sample_ms: u64,
+        /// Ports, as in `MRC_PORTS`
+        ports: Vec<String>,
+    },
 }
 
 /// Runs the program's command line.
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Agent { sample_ms, ports } => return crate::agent::main(sample_ms, &ports),
+        Command::Run(args) => return end(scenarios::run(&args)),
+        Command::List => return end(scenarios::list()),
         Command::Exec {
             topology,
             stop_on_failure,
@@ -88,6 +109,10 @@ pub(crate) fn run() -> ExitCode {
         Command::Up { topology } => topology.topology().and_then(|t| up::run(&t)),
         Command::Show { topology } => topology.topology().and_then(|t| show(&t)),
     };
+    end(result)
+}
+
+fn end(result: Result<u8, impl std::fmt::Display>) -> ExitCode {
     match result {
         Ok(status) => ExitCode::from(status),
         Err(error) => {

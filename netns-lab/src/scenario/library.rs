@@ -1,0 +1,30 @@
+//! The scenarios that come with the program.
+
+macro_rules! scenarios {
+    ($($name:literal),* $(,)?) => {
+        /// Their names, in the order of the list.
+        pub(crate) const NAMES: &[&str] = &[$($name),*];
+
+        /// The text of one.
+        pub(crate) fn text_of(name: &str) -> Option<&'static str> {
+            match name {
+                $($name => Some(include_str!(concat!("../../scenarios/", $name, ".toml"))),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+scenarios!["nic-link-down", "allreduce-loss"];
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_scenario_can_be_read() {
+        for name in super::NAMES {
+            let (read, scenario) = super::super::load(name).unwrap();
+            assert_eq!(&read, name);
+            assert!(!scenario.criterion.is_empty(), "{name} demands nothing");
+        }
+    }
+}
