@@ -96,9 +96,13 @@ impl Reordering {
         self.start_ns(rtt, cc).max(self.grown_ns)
     }
 
-    /// Rule A's wait: paths keep order, hosts nearly.
-    pub(crate) fn same_path_ns(&self, cc: &Qpcc) -> u64 {
-        (cc.base_rtt_ns() / 4).max(self.min_ns)
+    /// Rule A's wait: paths keep order, hosts nearly. SACKs come back on other paths, and on some of them so late that what they
+    /// show seems to be missing: so the wait grows in proportion to `reo_wnd` after spurious losses.
+    pub(crate) fn same_path_ns(&self, rtt: &Rtt, cc: &Qpcc) -> u64 {
+        let least_ns = (cc.base_rtt_ns() / 4).max(self.min_ns);
+        let start_ns = self.start_ns(rtt, cc).max(1);
+        let scaled_ns = u128::from(least_ns) * u128::from(self.wnd_ns(rtt, cc)) / u128::from(start_ns);
+        u64::try_from(scaled_ns).unwrap_or(u64::MAX)
     }
 
     /// A packet that was declared lost had arrived.
@@ -142,10 +146,11 @@ mod tests {
         let cc = Qpcc::fixed(1);
         let rtt = Rtt::default();
         let mut reo = Reordering::new(50_000);
-        assert_eq!(reo.wnd_ns(&rtt, &cc), 150_000);
+        assert_eq!((reo.wnd_ns(&rtt, &cc), reo.same_path_ns(&rtt, &cc)), (150_000, 50_000));
         let mut now = Instant::from_ns(1);
         reo.on_spurious_loss(&rtt, &cc, now);
         assert_eq!(reo.wnd_ns(&rtt, &cc), 300_000);
+        assert_eq!(reo.same_path_ns(&rtt, &cc), 100_000, "rule A's wait too");
         for _ in 0..5 {
             reo.on_spurious_loss(&rtt, &cc, now);
         }
@@ -156,7 +161,7 @@ mod tests {
             now = now + 800_000;
             reo.decay(&rtt, &cc, now);
         }
-        assert_eq!(reo.wnd_ns(&rtt, &cc), 150_000);
+        assert_eq!((reo.wnd_ns(&rtt, &cc), reo.same_path_ns(&rtt, &cc)), (150_000, 50_000));
     }
 
     #[test]

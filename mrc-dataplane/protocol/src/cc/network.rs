@@ -17,7 +17,8 @@ pub struct Network {
     pub path_links: u8,
     /// Nominal size of a full packet.
     pub mtu_bytes: u32,
-    /// Idle round trip of a full packet, measured; `None` = [`Network::DEFAULT_BASE_RTT_NS`], or longer on slow links.
+    /// Idle round trip of a full packet on the longest path, measured; `None` = [`Network::DEFAULT_BASE_RTT_NS`], or longer on slow
+    /// links.
     pub base_rtt_ns: Option<u64>,
     /// How much idle round trips differ because hosts are busy (P25); 0 = not measured.
     pub jitter_ns: u64,

@@ -49,7 +49,7 @@ impl Requestor {
             .marks
             .back()
             .map_or(Instant::ZERO, |&ev| self.lanes[usize::from(ev)].due);
-        let due = (env.now + self.reo.same_path_ns(env.cc)).max(last);
+        let due = (env.now + self.reo.same_path_ns(&self.rtt, env.cc)).max(last);
         let lane = &mut self.lanes[usize::from(ev)];
         (lane.before, lane.due) = (lane.acked_sent, due);
         self.marks.push_back(ev);

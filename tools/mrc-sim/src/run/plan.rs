@@ -31,7 +31,7 @@ pub(super) struct Plan {
     pub outages: Vec<Outage>,
     /// Connections that measure what others do to them.
     pub victims: Vec<usize>,
-    /// Idle round trip of a full packet, with what hosts take.
+    /// Idle round trip of a full packet on the shortest path, with what hosts take.
     pub base_rtt_ns: u64,
     /// Payload that one host can send on all planes, in bit/s.
     pub capacity_bps: f64,
@@ -72,10 +72,14 @@ impl Plan {
         fabric.finish()?;
         let section = root.section("hosts")?;
         let mut host = host(&section, host_mbps)?;
-        section.finish()?;
         // On the average a host looks after half the delay; two turns lie on the way.
         let base_rtt_ns = wire_rtt_ns + host.poll_delay_ns + 2 * (host.speed.turn_ns + host.speed.packet_ns);
-        host.speed.base_rtt_ns = Some(base_rtt_ns);
+        host.speed.base_rtt_ns = Some(match section.fraction("told_rtt_us", 0.001..=1e6)? {
+            Some(told_us) => (told_us * 1000.0) as u64,
+            // protocol.md §10.3: on the longest path, and a SACK may come back on the longest too.
+            None => base_rtt_ns + 2 * skew_ns(&network),
+        });
+        section.finish()?;
         host.speed.path_links = if matches!(network, FabricPlan::Clos(_)) { 4 } else { 1 };
         let full = pmtu.bytes() as u64;
         let capacity_bps =
@@ -189,6 +193,14 @@ fn network(
     }
     let rtt_ns = clos.base_rtt_ns();
     Ok((FabricPlan::Clos(clos), shape.hosts(), rtt_ns, trims))
+}
+
+/// How much longer the longest path is than the shortest.
+fn skew_ns(network: &FabricPlan) -> u64 {
+    match network {
+        FabricPlan::Delay(plan) => plan.skew_ns + plan.noise_ns - 1,
+        FabricPlan::Clos(_) => 0,
+    }
 }
 
 fn host(section: &Section<'_>, rate_mbps: u64) -> Result<HostPlan, FileError> {
