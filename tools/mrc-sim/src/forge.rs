@@ -1,14 +1,16 @@
 //! Packets that nobody sent: they look like the peer's, and must have no effect (protocol.md §5.5, §5.8, §6.2, §14).
 
 use crate::codec::Route;
+use crate::fabric::frame::Data;
 use crate::oracle::Breach;
 use crate::oracle::flow::Flow;
 use crate::rng::Rng;
+use crate::scenario::links::NodeForgery;
 use crate::world::{Event, World};
 use mrc_protocol::Transmit;
 use mrc_wire::{
-    Aeth, Bth, CcState, Ev, Headers, Meth, NackReason, Neth, Opcode, Peth, PortNum, Psn, Qpn, Reth, Seth, Tick,
-    TrafficClass, Tseth,
+    Aeth, Bth, CcState, Eeth, EndpointOp, Erth, Ev, Headers, Meth, NackReason, Neth, Opcode, Peth, PortNum, Psn, Qpn,
+    Reth, Seth, Tick, TrafficClass, Tseth,
 };
 
 /// What is forged.
@@ -102,6 +104,68 @@ impl World {
             payload.into(),
         )?;
         self.events.post(self.now_ns, Event::Arrive(Box::new(frame)));
+        Ok(())
+    }
+}
+
+impl World {
+    /// Sends a packet to a node that nobody sent.
+    pub(crate) fn forge_node(&mut self, from: usize, to: usize, forgery: NodeForgery) -> Result<(), Breach> {
+        let count = if let NodeForgery::Probes(count) = forgery {
+            count
+        } else {
+            1
+        };
+        for _ in 0..count {
+            let plane = self.rng.range(1, self.scenario.planes.into()) as u8;
+            let Some(port) = PortNum::new(plane) else { return Ok(()) };
+            let id = self.rng.below(1 << 16) as u32;
+            let stamp = Tick(self.rng.word() as u16);
+            let (op, mask) = match forgery {
+                NodeForgery::Update(mask) => (EndpointOp::PORT_STATUS_UPDATE, mask),
+                NodeForgery::Stranger => (EndpointOp::PORT_STATUS_UPDATE, 0),
+                NodeForgery::WrongPKey | NodeForgery::Answer | NodeForgery::Probes(_) => (EndpointOp::EV_PROBE, 0),
+            };
+            let (opcode, headers) = if forgery == NodeForgery::Answer {
+                let eeth = Eeth {
+                    op,
+                    tx_timestamp: stamp,
+                };
+                (Opcode::EndpointResponse, Headers::EndpointResponse(eeth))
+            } else {
+                let erth = Erth {
+                    op,
+                    port_status_mask: mask,
+                    tx_timestamp: stamp,
+                    ftype: Tseth::FTYPE_PRESENT,
+                };
+                (Opcode::EndpointRequest, Headers::EndpointRequest(erth))
+            };
+            let mut bth = Bth::new(opcode, Qpn::ENDPOINT, Psn::new(id));
+            if forgery == NodeForgery::WrongPKey {
+                bth.p_key = 0x1234;
+            }
+            let transmit = Transmit {
+                bth,
+                headers,
+                ev: Ev(0xF00D),
+                path: 0,
+                port,
+                class: TrafficClass::Control,
+                ect: false,
+                payload: None,
+                is_retransmission: false,
+            };
+            // No host is a peer of itself.
+            let src = if forgery == NodeForgery::Stranger { to } else { from };
+            let route = Route {
+                src,
+                dst: to,
+                id: self.sent,
+            };
+            let frame = self.codec.pack(route, &transmit, Data::default())?;
+            self.events.post(self.now_ns, Event::Arrive(Box::new(frame)));
+        }
         Ok(())
     }
 }

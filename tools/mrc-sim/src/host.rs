@@ -1,5 +1,6 @@
 //! A host: ports with transmit queues, received frames that wait, queue pairs, congestion controllers, memory.
 
+use crate::endpoint::Node;
 use crate::fabric::frame::Frame;
 use crate::link_news::PeerPorts;
 use crate::memory::HostMemory;
@@ -47,6 +48,8 @@ pub struct Host {
     pub local_up: PortSet,
     /// Ports that are up at each peer, as far as this host was told.
     pub peer_up: PeerPorts,
+    /// What it has for endpoint operations, if hosts tell each other of their ports.
+    pub node: Option<Node>,
     /// What its engine did.
     pub effort: Effort,
     /// What upsets it.
@@ -73,6 +76,8 @@ pub struct QpSlot {
     pub next_post_ns: u64,
     /// It was restarted, and rests until then: an earlier appointment to get ready is void.
     pub rests_until_ns: u64,
+    /// When it last sent an EV probe.
+    pub probed_ns: Option<u64>,
     /// Turns of its paths.
     pub balance: Balance,
     /// What its timers are for.
@@ -136,6 +141,7 @@ impl Host {
             gone: false,
             local_up: PortSet::first(planes),
             peer_up: PeerPorts::default(),
+            node: None,
             effort: Effort::default(),
             mood: Mood::default(),
             want: Want::default(),
@@ -177,6 +183,7 @@ impl Host {
             work: WorkModel::default(),
             next_post_ns: 0,
             rests_until_ns: 0,
+            probed_ns: None,
             balance: Balance::default(),
             pace: Pace::default(),
             ended: false,

@@ -40,6 +40,7 @@ impl World {
         let host = &mut self.hosts[told];
         if told == about {
             change(&mut host.local_up);
+            self.announce(told);
         } else {
             let mut known = host.peer_up.of(about);
             change(&mut known);

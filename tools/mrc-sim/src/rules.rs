@@ -1,6 +1,7 @@
 //! Which rules of the protocol the runs have exercised: one name for each, by section of protocol.md.
 
 use crate::coverage::Coverage;
+use crate::endpoint::Node;
 use crate::oracle::flow::Flow;
 use crate::world::World;
 use mrc_protocol::{Disposition, DropReason, EvState, Happening};
@@ -8,7 +9,7 @@ use mrc_wire::{Headers, NackReason, Opcode, Packet};
 
 /// All rules that the harness can exercise, in the order of the sections. Many seeds must exercise each.
 ///
-/// Not here: what needs a controller (DENIED, GOOD on command), EV probes, SRv6, and SACKs with m = 10, which nothing sends.
+/// Not here: what needs a controller (DENIED, GOOD on command), SRv6, and SACKs with m = 10, which nothing sends.
 pub const RULES: &[&str] = &[
     "§2.2 packet in a state that does not take it",
     "§5.2 Only",
@@ -73,6 +74,7 @@ pub const RULES: &[&str] = &[
     "§6.7 Transport ACK",
     "§6.8 NACK",
     "§6.9 service time",
+    "§6.10 EV probe for a reverse EV",
     "§8.2 Delivered, GOOD",
     "§8.2 Delivered, SKIP",
     "§8.2 Delivered, ASSUMED_BAD",
@@ -103,12 +105,33 @@ pub const RULES: &[&str] = &[
     "§8.3 deadlock guard",
     "§9.1 probe of the control class",
     "§9.1 probe counts as lost",
+    "§9.2 EV probe is answered",
+    "§9.2 EV probe tells of its path",
+    "§9.2 EV probe without an answer",
     "§9.3 no usable port left",
+    "§9.3 update at once",
+    "§9.3 changes coalesce",
+    "§9.3 flap is not told",
+    "§9.3 update repeats",
+    "§9.3 update repeats on another plane",
+    "§9.3 updates begin again",
+    "§9.3 update is answered",
+    "§9.3 answer to what is out of date",
+    "§9.3 nothing can be said without a port",
+    "§9.3 the last mask wins",
+    "§9.3 mask without a usable port",
+    "§9.3 mask against traffic within a second",
+    "§9.3 traffic shows a port to work",
     "§11 penalty",
     "§12 trimmable write",
     "§12 trimmable write again",
     "§14 answer suppressed",
     "§14 answer suppressed by another limit than the default",
+    "§14 port said to be down is probed",
+    "§14 probe shows a port to work",
+    "§14 endpoint request above the rate",
+    "§14 endpoint request of a stranger",
+    "§14 endpoint request of another partition",
 ];
 
 /// The rule for a cell of the table of protocol.md §8.2, if it is one of those above.
@@ -182,6 +205,12 @@ impl World {
         let coverage = &mut self.coverage;
         for flow in self.flows.iter().flatten().filter(|flow| !flow.closed) {
             flow.count_rules(coverage);
+        }
+        let nodes = self.hosts.iter().filter_map(|host| host.node.as_ref());
+        for talk in nodes.flat_map(Node::talks) {
+            for (rule, times) in &talk.exercised {
+                coverage.rule(rule, *times);
+            }
         }
         for slot in self.hosts.iter().flat_map(|host| &host.qps) {
             let stats = slot.qp.stats();

@@ -96,7 +96,7 @@ pub(crate) fn note_planned_faults(scenario: &Scenario, coverage: &mut Coverage) 
     if scenario
         .happenings
         .iter()
-        .any(|(_, happening)| matches!(happening, Happening::Forge { .. }))
+        .any(|(_, happening)| matches!(happening, Happening::Forge { .. } | Happening::ForgeNode { .. }))
     {
         coverage.fault(FaultTag::Forgery);
     }

@@ -18,7 +18,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Disposition, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, Packet, PortNum, Tick, TrafficClass};
+use mrc_wire::{Headers, Packet, PortNum, Qpn, Tick, TrafficClass};
 
 /// Turns in a row that achieve nothing although time hardly moves. Each outstanding packet may time out at an instant of
 /// its own; more is a storm of timers.
@@ -30,7 +30,9 @@ impl World {
         self.hosts[host].effort.turns += 1;
         let received = self.receive(host)?;
         self.timers(host)?;
+        self.endpoint_timers(host)?;
         self.applications(host)?;
+        let told = self.transmit_endpoint(host)?;
         let (sent, all_sent) = self.transmit(host)?;
         self.applications(host)?;
         if all_sent {
@@ -40,7 +42,7 @@ impl World {
         let effort = &mut self.hosts[host].effort;
         effort.causes += (received + sent) as u64;
         effort.judge(host)?;
-        self.plan_next_turn(host, received + sent, all_sent)
+        self.plan_next_turn(host, received + told + sent, all_sent)
     }
 
     /// Takes a batch from the ports.
@@ -60,6 +62,11 @@ impl World {
                 self.coverage.event("damaged frames dropped", 1);
                 continue;
             };
+            if packet.bth.dqp == Qpn::ENDPOINT {
+                self.deliver_endpoint(index, frame, &packet)?;
+                self.hear_peer(index, frame, &packet)?;
+                continue;
+            }
             let Some(&slot) = self.hosts[index].by_qpn.get(&packet.bth.dqp.get()) else {
                 continue;
             };
@@ -73,17 +80,19 @@ impl World {
             if !self.lacks_buffer(index, slot, frame, &packet)? {
                 self.deliver(index, slot, frame, &packet)?;
             }
+            self.hear_peer(index, frame, &packet)?;
             if !touched.contains(&slot) {
                 touched.push(slot);
             }
         }
         self.scratch = scratch;
-        for slot in touched {
+        for at in touched {
             let host = &mut self.hosts[index];
             let now = Instant(host.mood.clock_ns(self.now_ns));
-            let slot = &mut host.qps[slot];
+            let slot = &mut host.qps[at];
             without_allocation(|| slot.qp.end_of_batch(now))?;
             tap::show(&mut self.tap, slot, now.as_ns(), &Seen::EndOfBatch);
+            self.probe_reverse(index, at)?;
         }
         Ok(batch.len())
     }
@@ -353,7 +362,7 @@ impl World {
         if rotates && census.chose_active {
             let path = (transmit.ev.0, transmit.port.get());
             let open = exits.open().intersection(cc_room);
-            let strays = transmit.is_retransmission || transmit.payload.is_none();
+            let strays = transmit.is_retransmission || transmit.payload.is_none() || exits.none_usable();
             balance.judge_turn(&flows[side].name, &census, open, path, strays)?;
         }
         match &transmit.headers {
@@ -438,6 +447,10 @@ impl World {
         };
         if host.qps.iter().any(|slot| slot.qp.has_data() || slot.qp.has_answers()) {
             consider(host.next_room_ns());
+        }
+        if let Some(node) = &host.node {
+            consider(if node.has_packets() { host.next_room_ns() } else { None });
+            consider(node.next_timeout().map(|at| host.mood.world_ns(at.as_ns())));
         }
         for slot in &host.qps {
             let flow = &self.flows[slot.connection][slot.side];

@@ -234,6 +234,7 @@ impl World {
             }
             slot.work = WorkModel::default();
             slot.balance = Balance::default();
+            slot.probed_ns = None;
             tap::show(&mut self.tap, slot, now.as_ns(), &Seen::Reset);
         }
         self.flows[connection][1 - side].release_duties();

@@ -2,6 +2,7 @@
 
 use crate::codec::Codec;
 use crate::coverage::{Coverage, FaultTag};
+use crate::endpoint::Node;
 use crate::fabric::clos::Step;
 use crate::fabric::clos::plan::PlanError;
 use crate::fabric::frame::Frame;
@@ -39,6 +40,8 @@ pub(crate) enum Event {
     Happen(Happening),
     /// A host learns of a port that went up or down.
     LinkNews { told: usize, about: usize, plane: u8 },
+    /// Hosts that do not agree on their ports say something.
+    Converse,
     /// A queue pair goes to RTR and RTS.
     Ready { connection: usize, side: usize },
     /// The second end of a restarted connection begins anew too.
@@ -87,6 +90,9 @@ pub struct World {
     pub(crate) measure: Measure,
     pub(crate) recorder: Option<Recorder>,
     pub(crate) watch: Option<Watch>,
+    /// When all had ended, but not everybody agreed on which ports are up.
+    pub(crate) ended_ns: Option<u64>,
+    pub(crate) conversing: bool,
 }
 
 /// What a run that broke no promise has to tell.
@@ -121,6 +127,9 @@ impl World {
             .collect();
         let (what, wait) = sabotage.map_or((None, 0), |(what, wait)| (Some(what), wait));
         let mut saboteur = Saboteur::new(what, wait);
+        for (index, host) in hosts.iter_mut().enumerate().filter(|_| scenario.updates) {
+            host.node = Some(Node::of(&scenario, index));
+        }
         let mut events = EventQueue::new();
         let (mut flows, mut measure) = (Vec::new(), Measure::default());
         for (connection, plan) in scenario.connections.iter().enumerate() {
@@ -180,6 +189,8 @@ impl World {
             measure,
             recorder: None,
             watch: None,
+            ended_ns: None,
+            conversing: false,
             scenario,
         })
     }
@@ -224,7 +235,7 @@ impl World {
         self.recount();
         while let Some((at_ns, event)) = self.events.pop() {
             self.show_onlooker();
-            if at_ns > self.scenario.deadline_ns {
+            if at_ns > self.scenario.deadline_ns && self.ended_ns.is_none() {
                 return Err(Breach(Oracle::Liveness, self.unfinished()));
             }
             debug_assert!(at_ns >= self.now_ns);
@@ -236,7 +247,7 @@ impl World {
                         self.turn(host)?;
                         self.do_deeds()?;
                         // All faults have done their work; probes may go on for ever.
-                        if self.now_ns >= self.scenario.calm_from_ns && self.all_ended() {
+                        if self.now_ns >= self.scenario.calm_from_ns && self.all_ended() && self.agrees()? {
                             break;
                         }
                     }
@@ -250,6 +261,7 @@ impl World {
                 }
                 Event::Happen(happening) => self.happen(happening)?,
                 Event::LinkNews { told, about, plane } => self.hear(told, about, plane),
+                Event::Converse => self.converse()?,
                 Event::Ready { connection, side } => self.ready(connection, side)?,
                 Event::Reconnect(upset) => {
                     self.reconnect(upset)?;
@@ -313,7 +325,9 @@ impl World {
                         plane,
                     },
                 );
-                for told in (0..self.hosts.len()).filter(|told| *told != host) {
+                // Others are told by packets, or hear of it somehow.
+                let tells = self.scenario.updates;
+                for told in (0..self.hosts.len()).filter(|told| !tells && *told != host) {
                     self.events.post(
                         self.now_ns + peer_ns,
                         Event::LinkNews {
@@ -348,6 +362,7 @@ impl World {
                 side,
                 forgery,
             } => return self.forge(connection, side, forgery),
+            Happening::ForgeNode { from, to, forgery } => return self.forge_node(from, to, forgery),
             Happening::Upset(upset) => return self.upset(upset),
             Happening::GiveUp { connection, side } => {
                 let host = self.scenario.connections[connection].hosts[side];
@@ -392,7 +407,7 @@ impl World {
     }
 
     /// Every request of every living host has ended, and nobody owes anything.
-    fn all_ended(&self) -> bool {
+    pub(crate) fn all_ended(&self) -> bool {
         self.unended == 0 && self.workload.as_ref().is_none_or(|workload| workload.is_done())
     }
 

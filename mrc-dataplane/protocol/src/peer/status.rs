@@ -11,6 +11,8 @@ const COALESCE_NS: u64 = MS;
 /// [decision] A peer that answered none of them, perhaps because it did not know this side yet, is told again when it is
 /// heard after this time.
 const AGAIN_NS: u64 = 100 * MS;
+/// Earlier updates whose answers are still recognised.
+const REMEMBERED: usize = 8;
 
 #[derive(Clone, Debug)]
 pub(super) struct Status {
@@ -22,6 +24,9 @@ pub(super) struct Status {
     tries: usize,
     ids: [u16; TRIES],
     over: PortSet,
+    /// Updates before these and what they said, the oldest overwritten first.
+    past: [Option<(u16, PortSet)>; REMEMBERED],
+    oldest: usize,
     /// One of them was answered, or none was needed.
     settled: bool,
     last_sent: Option<Instant>,
@@ -37,6 +42,8 @@ impl Status {
             tries: 0,
             ids: [0; TRIES],
             over: PortSet::EMPTY,
+            past: [None; REMEMBERED],
+            oldest: 0,
             settled: true,
             last_sent: None,
             due: None,
@@ -55,9 +62,7 @@ impl Status {
         self.current = reachable;
         if self.current == self.told {
             // It flapped, and the peer knows nothing of it, or is being told this already.
-            if self.settled {
-                self.due = None;
-            }
+            self.due = self.last_sent.and_then(|last| self.repetition(last));
             return;
         }
         self.due = Some(self.last_sent.map_or(now, |last| (last + COALESCE_NS).max(now)));
@@ -84,10 +89,8 @@ impl Status {
 
     pub(super) fn sent(&mut self, id: u16, port: PortNum, now: Instant) {
         if self.told != self.current {
+            self.begin_again();
             self.told = self.current;
-            self.tries = 0;
-            self.over = PortSet::EMPTY;
-            self.settled = false;
         }
         if let Some(place) = self.ids.get_mut(self.tries) {
             *place = id;
@@ -95,26 +98,54 @@ impl Status {
         self.tries += 1;
         self.over.insert(port);
         self.last_sent = Some(now);
-        // After 1, 2, 4 and 8 ms.
-        self.due = (self.tries < TRIES).then(|| now + (MS << (self.tries - 1)));
+        self.due = self.repetition(now);
+    }
+
+    /// When the update that left at `last` is to be repeated: after 1, 2, 4 and 8 ms, until one is answered.
+    fn repetition(&self, last: Instant) -> Option<Instant> {
+        let wait_ns = match self.tries {
+            0 => COALESCE_NS,
+            tries => MS << (tries - 1),
+        };
+        (!self.settled && self.tries < TRIES).then(|| last + wait_ns)
+    }
+
+    /// No update says it yet. What was sent is remembered.
+    fn begin_again(&mut self) {
+        for &id in self.ids.iter().take(self.tries) {
+            self.past[self.oldest] = Some((id, self.told));
+            self.oldest = (self.oldest + 1) % REMEMBERED;
+        }
+        self.tries = 0;
+        self.over = PortSet::EMPTY;
+        self.settled = false;
     }
 
     /// True if this is the id of an update.
     pub(super) fn answered(&mut self, id: u16) -> bool {
-        let known = self.ids.iter().take(self.tries).any(|&sent| sent == id);
-        if known && self.told == self.current {
-            self.settled = true;
-            self.due = None;
+        if self.ids.iter().take(self.tries).any(|&sent| sent == id) {
+            if self.told == self.current {
+                self.settled = true;
+                self.due = None;
+            }
+            return true;
         }
-        known
+        let past = self.past.iter().flatten().find(|(sent, _)| *sent == id);
+        let Some(&(_, said)) = past else { return false };
+        if said != self.told {
+            // [decision] The last mask wins, and that may have been this one: a copy of it that came late. Answers do not say in
+            // which order the peer was told, so it is told again.
+            self.begin_again();
+            self.due = self.last_sent.and_then(|last| self.repetition(last));
+        }
+        true
     }
 
     /// The peer lives.
     pub(super) fn heard(&mut self, now: Instant) {
         let silent = !self.settled && self.due.is_none();
         if silent && self.last_sent.is_none_or(|last| now.since(last) >= AGAIN_NS) {
-            self.tries = 0;
-            self.over = PortSet::EMPTY;
+            self.begin_again();
             self.due = Some(now);
         }
     }

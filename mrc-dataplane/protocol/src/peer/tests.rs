@@ -132,10 +132,58 @@ fn answers_to_what_is_out_of_date_settle_nothing() {
     let late = answer(old.bth.psn.get(), EndpointOp::PORT_STATUS_UPDATE, Tick(0));
     assert_eq!(ops.handle_response(0, Some(&mut peer), &late, port(3), NOW), Ok(()));
     assert_eq!(updates(&mut ops, &mut peer, NOW + SEC).len(), 5);
-    assert_eq!(
-        ops.handle_response(0, Some(&mut peer), &late, port(3), NOW),
-        Err(EndpointDrop::UnknownId)
-    );
+}
+
+/// §9.3: the last mask wins, and a copy of an old one may be the last. Its answer gives it away.
+#[test]
+fn a_peer_that_was_told_what_is_out_of_date_is_told_again() {
+    let (mut ops, mut us, mut them) = (ops(), peer(), peer());
+    let mut theirs = super::tests::ops();
+    us.handle_local_ports(without(1), NOW);
+    let down = ops.poll_update(&mut us, PORTS, NOW).unwrap();
+    us.handle_local_ports(PORTS, NOW + MS);
+    let up = ops.poll_update(&mut us, PORTS, NOW + MS).unwrap();
+    let mut tell = |update: &EndpointRequest| {
+        let reply = theirs.handle_request(Some(&mut them), &arriving(update), port(2), NOW);
+        let reply = reply.unwrap();
+        (packet(reply.bth, reply.headers, reply.ev), them.ports())
+    };
+    let hear = |us: &mut Peer, ops: &mut EndpointOps, back: &Packet<'_>| {
+        assert_eq!(ops.handle_response(0, Some(us), back, port(2), NOW + 2 * MS), Ok(()));
+    };
+    let (answer, _) = tell(&up);
+    hear(&mut us, &mut ops, &answer);
+    assert_eq!(us.next_timeout(), None, "settled");
+    // The first one took its time, or was copied on the way.
+    let (answer, known) = tell(&down);
+    assert_eq!(known, without(1));
+    hear(&mut us, &mut ops, &answer);
+    let again = ops.poll_update(&mut us, PORTS, NOW + 2 * MS).unwrap();
+    let (answer, known) = tell(&again);
+    assert_eq!(known, PORTS);
+    hear(&mut us, &mut ops, &answer);
+    assert_eq!(us.next_timeout(), None, "settled again");
+    // Other copies of what is true change nothing.
+    let (answer, _) = tell(&up);
+    hear(&mut us, &mut ops, &answer);
+    assert_eq!(us.next_timeout(), None);
+}
+
+/// §9.3: a flap does not bring the repetition of what the peer is being told forward, nor does it add one.
+#[test]
+fn a_flap_between_repetitions_leaves_them_where_they_were() {
+    let (mut ops, mut peer) = (ops(), peer());
+    peer.handle_local_ports(without(1), NOW);
+    assert_eq!(updates(&mut ops, &mut peer, NOW + 3 * MS).len(), 3);
+    let flap = |peer: &mut Peer, at| {
+        peer.handle_local_ports(PORTS, at);
+        peer.handle_local_ports(without(1), at);
+    };
+    flap(&mut peer, NOW + 3 * MS + 1);
+    assert_eq!(peer.next_timeout(), Some(NOW + 7 * MS));
+    assert_eq!(updates(&mut ops, &mut peer, NOW + SEC).len(), 2);
+    flap(&mut peer, NOW + SEC);
+    assert_eq!(peer.next_timeout(), None);
 }
 
 /// A node that knew nothing of us when it was told is told again once it is heard.

@@ -10,6 +10,8 @@ pub mod flight;
 pub mod flow;
 pub mod pace;
 pub mod path;
+pub mod ports;
+pub mod probes;
 pub mod requestor;
 pub mod responder;
 pub mod shortage;
@@ -36,6 +38,8 @@ pub enum Oracle {
     WriteImm,
     /// Only eligible paths carry packets.
     Path,
+    /// Hosts tell each other which ports are up, and agree in the end; EV probes do no harm.
+    Ports,
     /// Equal load on planes and paths.
     Balance,
     /// Retransmissions are needed and take a fresh path.

@@ -64,10 +64,14 @@ pub fn judge_path(
     let request = matches!(sent.headers, Headers::Write { .. } | Headers::Probe(_));
     let mut census = Census::new();
     let both_up = exits.both_up();
+    let mut eligible = PortSet::EMPTY;
     let usable_ports = exits.open().intersection(cc_room);
     for view in qp.ev_states() {
         if request {
             census.add(&view);
+        }
+        if view.eligible {
+            eligible.insert(view.entry.port);
         }
         let other = (view.entry.ev.0, view.entry.port.get());
         if other == path {
@@ -92,6 +96,15 @@ pub fn judge_path(
             }
         }
     }
+    // protocol.md §9.3: a mask without a usable port leaves one in use.
+    ensure!(
+        !both_up.is_empty()
+            || eligible.len() == 1 && exits.local_up.contains(sent.port) && eligible.contains(sent.port),
+        Path,
+        "{name}: {:?} on port {} while {eligible:?} are in use: {exits:?}",
+        sent.bth.opcode,
+        sent.port.get()
+    );
     let Some(state) = state else {
         ensure!(
             false,

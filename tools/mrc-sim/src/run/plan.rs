@@ -96,6 +96,7 @@ impl Plan {
             faults: Vec::new(),
             happenings: Vec::new(),
             connections: Vec::new(),
+            updates: false,
             calm_from_ns: 0,
             deadline_ns,
             packets: 0,

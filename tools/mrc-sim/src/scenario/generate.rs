@@ -7,7 +7,7 @@ use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
 use crate::scenario::{
     ANSWERS, Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, Speed,
-    faults, shortage, upset,
+    faults, links, shortage, upset,
 };
 use mrc_wire::Pmtu;
 
@@ -48,6 +48,7 @@ impl Scenario {
             faults: Vec::new(),
             happenings: Vec::new(),
             connections: Vec::new(),
+            updates: true,
             calm_from_ns: 0,
             deadline_ns: 0,
             packets: 0,
@@ -57,6 +58,8 @@ impl Scenario {
         if class.must_succeed() || rng.one_in(2) {
             faults::add(rng, &mut scenario, span_ns);
         }
+        // Of its own stream, so that all else is as without.
+        links::add(&mut Rng::new(seed, "links"), &mut scenario, span_ns);
         end_as_the_class_says(rng, &mut scenario, span_ns);
         shortage::add(wants, &mut scenario, span_ns);
         faults::make_sure(&mut scenario);

@@ -2,6 +2,7 @@
 
 mod faults;
 mod generate;
+pub mod links;
 mod shortage;
 mod traffic;
 pub mod upset;
@@ -10,6 +11,7 @@ pub use self::generate::MIN_PACKETS;
 use crate::fabric::FabricPlan;
 use crate::fabric::fault::Fault;
 use crate::forge::Forgery;
+use crate::scenario::links::NodeForgery;
 use crate::scenario::upset::Upset;
 use mrc_wire::Pmtu;
 
@@ -71,6 +73,8 @@ pub struct Scenario {
     pub happenings: Vec<(u64, Happening)>,
     /// The queue pairs, in connected pairs.
     pub connections: Vec<ConnectionPlan>,
+    /// Hosts tell each other of their ports with packets (protocol.md §9.3). Else they hear of it by themselves, after a time.
+    pub updates: bool,
     /// From here on nothing disturbs but what is for ever.
     pub calm_from_ns: u64,
     /// When all must have ended.
@@ -260,7 +264,7 @@ pub enum Wrong {
 /// What happens to hosts and their links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Happening {
-    /// The link of a port changes; this end learns it after `own_ns`, the peers after `peer_ns`.
+    /// The link of a port changes; this end learns it after `own_ns`, and the peers after `peer_ns` or when they are told.
     Link {
         /// Host.
         host: usize,
@@ -293,6 +297,15 @@ pub enum Happening {
         side: usize,
         /// What it is.
         forgery: Forgery,
+    },
+    /// A packet that nobody sent arrives at a node.
+    ForgeNode {
+        /// Host in whose name.
+        from: usize,
+        /// Host that receives it.
+        to: usize,
+        /// What it is.
+        forgery: NodeForgery,
     },
     /// The application moves its queue pair to ERR.
     GiveUp {
