@@ -256,7 +256,7 @@ impl fmt::Display for Happening {
                 peer_ns,
             } => write!(
                 f,
-                "port {plane} of host {host} goes {}; the host learns it after {}, its peers after {}",
+                "port {plane} of host {host} goes {}; the host learns it after {}, its peers after {} or when they are told",
                 if *up { "up" } else { "down" },
                 time(*own_ns),
                 time(*peer_ns)
@@ -270,6 +270,11 @@ impl fmt::Display for Happening {
             } => write!(
                 f,
                 "side {side} of connection {connection} receives what nobody sent: {}",
+                words(&format!("{forgery:?}"))
+            ),
+            Happening::ForgeNode { from, to, forgery } => write!(
+                f,
+                "host {to} receives in the name of host {from} what nobody sent: {}",
                 words(&format!("{forgery:?}"))
             ),
             Happening::GiveUp { connection, side } => {
