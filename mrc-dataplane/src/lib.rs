@@ -4,6 +4,7 @@
 #[cfg(test)]
 extern crate self as mrc_dataplane;
 
+pub mod capture;
 pub mod config_file;
 pub mod engine;
 pub mod neigh;

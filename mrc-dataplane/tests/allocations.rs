@@ -75,15 +75,20 @@ fn write(a: &mut End, b: &End, times: u64) -> u64 {
 }
 
 #[test]
-fn ten_thousand_packets_allocate_nothing() {
+fn ten_thousand_packets_allocate_nothing_captured_or_not() {
     let choice = Choice {
         memory: 4 << 20,
         ..Choice::default()
     };
     let lab = Lab::build(&Topology::pair(2)).expect("the lab can be built (needs root)");
-    let [mut a, b] = [0, 1].map(|host| {
-        let host = lab.host(host);
-        let config = EngineConfig::with_ports(host.port_names());
+    let [mut a, b] = [0, 1].map(|number| {
+        let host = lab.host(number);
+        let mut config = EngineConfig::with_ports(host.port_names());
+        // One side is captured, and by far not all of it finds a buffer.
+        if number == 0 {
+            let request = "buffer=64 port=1,2".parse().expect("a request");
+            config.capture.file = Some(("/dev/null".into(), request));
+        }
         End::new(
             host.enter(|| Engine::start(config))
                 .expect("inside the host")

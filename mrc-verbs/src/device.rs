@@ -122,6 +122,8 @@ impl DeviceContext {
     /// | `MRC_EV_LAYOUT` | `flow_hi` (default) or `port_hi` |
     /// | `MRC_DSCPS` | `no_trim=0,trimmable=4,trimmable_retx=8,trimmed=12,trimmed_lasthop=16,control=46`; any part; `none` where optional |
     /// | `MRC_THREADS` | engine threads, default 1 |
+    /// | `MRC_CAPTURE` | a pcapng file that gets all packets sent and received: `FILE` or `FILE,snaplen=96 qp=0x11 dir=tx`; `%p` is the process id |
+    /// | `MRC_CONTROL` | directory of the socket for `mrc-dump live`; default `XDG_RUNTIME_DIR`, and none without either |
     /// | `MRC_CONFIG` | a file with all of this, and profiles: `mrc-verbs/CONFIG.md`; the other variables win over it |
     /// | `MRC_EV_PROFILE`, `MRC_CC_PROFILE` | profiles of queue pairs that choose none, by name or number |
     ///

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
+use mrc_capture::{Request, control};
 use mrc_dataplane::config_file;
 use mrc_dataplane::engine::{EngineConfig, PortConfig};
 use mrc_dataplane::profile::ProfileRef;
@@ -47,6 +48,15 @@ pub(crate) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Res
     if let Some(text) = variable("MRC_THREADS") {
         config.threads = parse("MRC_THREADS", &text, "a number of threads, 1 to 16")?;
     }
+    if let Some(text) = variable("MRC_CAPTURE").filter(|text| !text.is_empty()) {
+        let captured = Request::with_file(&text).map_err(|error| Error::Setting {
+            name: "MRC_CAPTURE",
+            value: text,
+            problem: error.to_string(),
+        })?;
+        config.capture.file = Some(captured);
+    }
+    config.capture.control = control::directory(&variable);
     Ok(config)
 }
 
@@ -181,6 +191,8 @@ mod tests {
             ("MRC_EV_LAYOUT", "port_hi"),
             ("MRC_DSCPS", "control=40,trimmable=none"),
             ("MRC_THREADS", "2"),
+            ("MRC_CAPTURE", "/tmp/a.pcapng,qp=3 snaplen=96"),
+            ("MRC_CONTROL", "/run/mrc"),
         ])
         .unwrap();
         assert_eq!(
@@ -192,6 +204,9 @@ mod tests {
             (40, None, 12)
         );
         assert_eq!(config.address_v4, Some(Ipv4Addr::new(192, 0, 2, 1)));
+        let (file, request) = config.capture.file.unwrap();
+        assert_eq!((file, request.snaplen), ("/tmp/a.pcapng".into(), 96));
+        assert_eq!(config.capture.control, Some("/run/mrc".into()));
     }
 
     #[test]
@@ -245,5 +260,16 @@ mod tests {
                 "{message}"
             );
         }
+    }
+
+    #[test]
+    fn a_capture_that_cannot_be_understood_is_refused_by_its_word() {
+        let message = read(&[("MRC_PORTS", "p1"), ("MRC_CAPTURE", "a.pcapng,loud")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.starts_with("MRC_CAPTURE=\"a.pcapng,loud\": \"loud\" is no filter"),
+            "{message}"
+        );
     }
 }

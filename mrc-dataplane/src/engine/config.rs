@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mrc_wire::{DEFAULT_UDP_PORT, Dscps, EvLayout, PortNum, PortSet};
 
 use super::error::EngineError;
+use crate::capture::CaptureConfig;
 use crate::profile::{ProfileConfig, Registry};
 
 /// One network interface to use. Ports are numbered from 1 in the order of [`EngineConfig::ports`].
@@ -67,6 +68,8 @@ pub struct EngineConfig {
     pub max_qps: u32,
     /// Format, EV and CC profiles at the start.
     pub profiles: ProfileConfig,
+    /// Captures of what it sends and receives.
+    pub capture: CaptureConfig,
     /// The file that says so, for errors about it.
     pub config_file: Option<String>,
 }
@@ -91,6 +94,7 @@ impl Default for EngineConfig {
             transmit_frames: 192,
             max_qps: 4096,
             profiles: ProfileConfig::default(),
+            capture: CaptureConfig::default(),
             config_file: None,
         }
     }

@@ -7,6 +7,7 @@ use mrc_protocol::{CreateError, StateError};
 use mrc_wire::Qpn;
 
 use super::command::CqId;
+use crate::capture::CaptureError;
 use crate::netlink::WatchError;
 use crate::port::PortError;
 use crate::region::PdId;
@@ -32,6 +33,9 @@ pub enum EngineError {
     /// Links and routes cannot be followed.
     #[error(transparent)]
     Watch(#[from] WatchError),
+    /// A capture that was asked for.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// The operating system refused something.
     #[error("cannot {what}: {error}")]
     Os {

@@ -46,6 +46,7 @@ pub use event::{EngineEvent, EventSink};
 pub use ports::{EngineAttributes, PortAttributes};
 pub use qp::MAX_MESSAGE;
 
+use crate::capture::Capture;
 use control::Control;
 use counters::Cells;
 use job::Task;
@@ -64,6 +65,8 @@ struct Inner {
     shared: Vec<Arc<wait::Shared>>,
     cells: Vec<Arc<Cells>>,
     facts: Arc<Vec<PortFacts>>,
+    /// Last: what the threads did at their end is captured, too.
+    _capture: Option<Capture>,
 }
 
 impl Engine {

@@ -23,6 +23,7 @@ use super::threads::{Thread, Threads};
 use super::wait::{self, Patience, Shared};
 use super::worker::Worker;
 use super::{Engine, Inner};
+use crate::capture::{Capture, Reading};
 use crate::neigh::NextHops;
 use crate::netlink::{WatchOptions, Watcher};
 use crate::port::{Port, PortError, PortOptions, PortSpec, open_ports};
@@ -139,6 +140,13 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         .enumerate()
         .map(|(at, port)| PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps)));
     let facts: Arc<Vec<PortFacts>> = Arc::new(facts.collect());
+    let reading = Reading {
+        udp_port: config.udp_port,
+        dscps: config.dscps,
+        ev_layout: config.ev_layout,
+    };
+    let speeds: Vec<_> = config.ports.iter().map(|port| port.link_speed_bps).collect();
+    let (capture, ports) = Capture::start(&config.capture, reading, &speeds, ports)?;
     let clock = Clock::new();
     let shared_config = Arc::new(config.clone());
     let boards = ports
@@ -155,6 +163,7 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         shared: Vec::new(),
         cells: Vec::new(),
         facts: facts.clone(),
+        _capture: capture,
     };
     let mut news = news;
     let mut handovers = Handover::between(&boards, first_port).into_iter();

@@ -55,6 +55,7 @@ mod bytes;
 pub mod dissect;
 mod dscp;
 mod ev;
+mod glance;
 mod headers;
 mod icrc;
 mod network;
@@ -70,6 +71,7 @@ pub use build::{BuildError, FrameWriter, Outgoing, build_frame, frame_len, seal,
 pub use bytes::Frame;
 pub use dscp::{DscpError, Dscps, Ecn, TrafficClass};
 pub use ev::EvLayout;
+pub use glance::{Glance, glance};
 pub use headers::{
     Aeth, Bth, BthIgnored, CcState, Eeth, EndpointOp, Erth, EthernetHeader, ImmDt, Ipv4Header, Ipv6Header, Meth,
     NackReason, Neth, PathVerdict, Peth, PethIgnored, Reth, Seth, SrhHeader, Syndrome, Tseth, TsethIgnored, TypeNxt,

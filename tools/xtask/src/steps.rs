@@ -134,6 +134,8 @@ pub(crate) const STEPS: &[Step] = &[
                 "-p",
                 "mrc-fuzz",
                 "-p",
+                "mrc-capture",
+                "-p",
                 "mrc-dump",
                 "-p",
                 "xtask",
