@@ -30,7 +30,7 @@ pub struct Progress {
 #[derive(Debug, Error)]
 pub enum ProgressError {
     /// The file cannot be read or written.
-    #[error("{path}: {error}")]
+    #[error("{path} cannot keep progress: {error}: give another file")]
     File {
         /// The file.
         path: String,

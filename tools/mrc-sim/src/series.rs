@@ -54,8 +54,8 @@ impl Recorder {
 }
 
 impl World {
-    /// Writes down how things are, and plans the next time.
-    pub(crate) fn sample(&mut self) {
+    /// Writes down how things are, and plans the next time. Returns whether there are as many samples as there may be.
+    pub(crate) fn sample(&mut self) -> bool {
         let planes = usize::from(self.scenario.planes);
         let mut sample = Sample {
             at_ns: self.now_ns,
@@ -87,5 +87,6 @@ impl World {
             self.events.post(self.now_ns + recorder.every_ns, Event::Sample);
             recorder.samples.push(sample);
         }
+        self.recorder.as_ref().is_some_and(Recorder::is_full)
     }
 }

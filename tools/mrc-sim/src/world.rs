@@ -268,12 +268,8 @@ impl World {
                     self.recount();
                 }
                 Event::Warm => self.measure.warm = Some(self.snapshot()),
-                Event::Sample => {
-                    self.sample();
-                    if self.recorder.as_ref().is_some_and(Recorder::is_full) {
-                        break;
-                    }
-                }
+                Event::Sample if self.sample() => break,
+                Event::Sample => {}
             }
         }
         Ok(())

@@ -308,7 +308,7 @@ fn mistakes_are_told_in_one_line_that_says_what_would_be_right() {
                 "/tmp",
                 "--quiet",
             ],
-            "mrc-sim: bulk: time series would have more than 100000 samples (--sample-us 0.001, and ",
+            "mrc-sim: bulk: time series would have more than 100000 samples: one in 0.001 us, and ",
         ),
         (
             &["run", "ping_pong", "--series", "/dev/null/x", "--quiet"],

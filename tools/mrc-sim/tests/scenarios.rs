@@ -106,6 +106,21 @@ fn thirty_two_hosts_exchange_with_each_other_over_queue_pairs_that_come_and_go()
 }
 
 #[test]
+fn few_hosts_with_many_lanes_exchange_too() {
+    for hosts in ["1", "2", "3", "4", "5"] {
+        let set = [
+            ("fabric.leaves", "2"),
+            ("fabric.hosts_per_leaf", hosts),
+            ("fabric.planes", "2"),
+            ("workload.lanes", "64"),
+            ("workload.bytes", "5000"),
+            ("criterion", "[]"),
+        ];
+        passes("exchange", None, &set);
+    }
+}
+
+#[test]
 fn sixty_four_hosts_exchange_with_each_other() {
     exchange(4);
 }
@@ -212,7 +227,9 @@ fn files_that_make_no_sense_are_refused_before_they_run() {
             "f: criterion.0.min = \"x\": give a number",
         ),
         (
-            format!("{minimal}[reference]\n\"fabric.planes\" = 9\n"),
+            format!(
+                "{minimal}[reference]\n\"fabric.planes\" = 9\n[[criterion]]\nmetric = \"jain\"\nof = \"reference\"\nmin = 1\n"
+            ),
             "f, reference: fabric.planes = 9: give a whole number from 1 to 8",
         ),
         (

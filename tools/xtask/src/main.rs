@@ -24,11 +24,20 @@ use privilege::Privilege;
 
 /// Set-up, demo, tests and benchmarks of MRC as software.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", version, about)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, about, after_help = EXAMPLES)]
 struct Arguments {
     #[command(subcommand)]
     chore: Chore,
 }
+
+const EXAMPLES: &str = "Examples:
+  cargo xtask demo
+  cargo xtask test
+  cargo xtask test --only spec --no-setup";
+
+const SPEC_EXAMPLES: &str = "Examples:
+  cargo xtask spec
+  cargo xtask spec --api";
 
 const FUZZ_EXAMPLES: &str = "Examples:
   cargo xtask fuzz pair --seconds 600
@@ -63,6 +72,7 @@ enum Chore {
     /// Formatting and lints, as the tests check them
     Lint,
     /// Which sections of the protocol no code cites, and which no test
+    #[command(after_help = SPEC_EXAMPLES)]
     Spec {
         /// The programming interface too
         #[arg(long)]

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// Fewer make no picture.
+const FEW_SAMPLES: usize = 10;
+
 /// Directories for time series.
 pub(crate) struct Places {
     pub(crate) series: Option<PathBuf>,
@@ -103,6 +106,15 @@ pub(crate) fn run(scenario: &str, options: Options, json: bool, places: &Places,
         say(report.table().trim_end_matches('\n'));
         for file in files {
             say(&format!("written: {}", file.display()));
+        }
+        for run in report.cases.iter().filter_map(|case| case.run.as_ref().ok()) {
+            let (samples, ended_us) = (run.samples.len(), run.outcome.ended_ns as f64 / 1000.0);
+            if options.sample_us.is_some() && samples < FEW_SAMPLES {
+                say(&format!(
+                    "only {samples} samples in {ended_us:.1} us: --sample-us {:.3} takes a hundred",
+                    ended_us / 100.0
+                ));
+            }
         }
     }
     for case in &report.cases {

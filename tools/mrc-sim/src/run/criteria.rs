@@ -227,10 +227,6 @@ impl Criterion {
         })
     }
 
-    pub(super) fn needs_reference(&self) -> bool {
-        self.of_reference
-    }
-
     pub(super) fn judge(
         &self,
         metrics: &BTreeMap<&'static str, f64>,

@@ -75,13 +75,20 @@ pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), FileError> 
         file: format!("set {key}"),
         what,
     };
+    if key.split('.').any(str::is_empty) {
+        return Err(bad(
+            "a name is missing beside a dot: write it as in fabric.planes".to_owned()
+        ));
+    }
     let Some((path, last)) = key.rsplit_once('.') else {
         table.insert(key.to_owned(), value);
         return Ok(());
     };
     let mut at = Value::Table(std::mem::take(table));
     let mut place = &mut at;
-    for step in path.split('.') {
+    let mut steps = path.split('.').peekable();
+    while let Some(step) = steps.next() {
+        let index = steps.peek().unwrap_or(&last).parse::<usize>();
         place = match place {
             Value::Array(items) => {
                 let count = items.len();
@@ -95,6 +102,11 @@ pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), FileError> 
                         return Err(bad(format!("give a number from 0 to {}, not \"{step}\"", count - 1)));
                     }
                 }
+            }
+            Value::Table(table) if index.is_ok() && !table.contains_key(step) => {
+                return Err(bad(format!(
+                    "there is no {step}: give a whole list, as in fault=[{{kind=\"loss\"}}], in quotes of the shell"
+                )));
             }
             Value::Table(table) => table.entry(step).or_insert_with(|| Value::Table(Table::new())),
             _ => return Err(bad(format!("\"{step}\" is inside a value: name a key of a table"))),
@@ -341,6 +353,18 @@ mod tests {
             huge.starts_with("set workload.bytes: \"9223372036854775808\" is not a number that TOML has"),
             "{huge}"
         );
+        for (key, expected) in [
+            ("fabric.", "set fabric.: a name is missing beside a dot: "),
+            (".", "set .: a name is missing beside a dot: "),
+            (
+                "criterion.0.min",
+                "set criterion.0.min: there is no criterion: give a whole list, ",
+            ),
+            ("fault.0.kind.x", "set fault.0.kind.x: \"x\" is inside a value: "),
+        ] {
+            let error = set_text(&mut table, key, "1").expect_err(key).to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
         for (value, why) in [("[1,", "not closed"), ("", "no value"), ("1\nx = 2", "two values")] {
             let error = set_text(&mut table, "seed", value).expect_err(why).to_string();
             assert!(!error.contains('\n'), "{error}");

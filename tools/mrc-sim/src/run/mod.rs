@@ -1,5 +1,6 @@
 //! Runs scenario files: what is measured, and whether it is what the file demands.
 
+mod cases;
 mod criteria;
 mod estimate;
 mod faults;
@@ -23,6 +24,7 @@ use crate::fabric::{Fabric, FabricPlan};
 use crate::measure::{Watched, peak_memory_bytes};
 use crate::onlooker::Watch;
 use crate::oracle::Violation;
+use crate::run::cases::{Case, cases_of};
 use crate::run::criteria::{Criterion, measure};
 use crate::run::file::{FileError, Section, set, set_text};
 use crate::run::plan::Plan;
@@ -125,54 +127,6 @@ impl FileReport {
     }
 }
 
-/// A case of a file, with the changes that make it one.
-struct Case {
-    name: String,
-    table: Table,
-}
-
-/// The cases of a file; one without a name if it has none.
-fn cases_of(name: &str, table: &Table) -> Result<Vec<Case>, FileError> {
-    let root = Section::root(name, table);
-    let mut cases: Vec<Case> = Vec::new();
-    for case in root.sections("case")? {
-        let case_name = case.text("name")?;
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
-        if case_name.is_empty() {
-            return Err(case.error("name", "is missing: give a name, such as \"10G\""));
-        }
-        if case_name.starts_with('.') || !case_name.chars().all(allowed) {
-            let what = format!(
-                "= \"{case_name}\" names files too: use letters, digits, \"-\", \"_\", \"+\" and \".\", not first"
-            );
-            return Err(case.error("name", what));
-        }
-        if cases.iter().any(|other| other.name == case_name) {
-            return Err(case.error(
-                "name",
-                format_args!("= \"{case_name}\" is there twice: give each case a name of its own"),
-            ));
-        }
-        let changes = case.section("set")?;
-        case.finish()?;
-        let mut changed = table.clone();
-        for (key, value) in changes.entries() {
-            set(&mut changed, key, value.clone()).map_err(|error| error.within(name))?;
-        }
-        cases.push(Case {
-            name: case_name.to_owned(),
-            table: changed,
-        });
-    }
-    if cases.is_empty() {
-        cases.push(Case {
-            name: String::new(),
-            table: table.clone(),
-        });
-    }
-    Ok(cases)
-}
-
 /// What is to be run of a case.
 struct Planned {
     plan: Plan,
@@ -190,7 +144,9 @@ impl Planned {
         for (key, value) in &changes {
             set(&mut changed, key, (*value).clone()).map_err(|error| error.within(&format!("{name}, reference")))?;
         }
-        let reference = if changes.is_empty() {
+        let criteria = root.sections("criterion")?;
+        let compares = |section: &Section<'_>| section.text("of").is_ok_and(|of| of == "reference");
+        let reference = if changes.is_empty() || !criteria.iter().any(compares) {
             None
         } else {
             let file = format!("{name}, reference");
@@ -199,8 +155,8 @@ impl Planned {
         let criteria = Criterion::all(&root, &plan, reference.as_ref())?;
         Ok(Planned {
             plan,
-            reference: reference.filter(|_| criteria.iter().any(Criterion::needs_reference)),
             criteria,
+            reference,
         })
     }
 }
@@ -454,20 +410,28 @@ fn execute(
 }
 
 fn too_many_samples(world: &World, plan: &Plan) -> String {
-    let us = |ns: f64| ns / 1000.0;
-    let every_ns = world.recorder.as_ref().map_or(1, |recorder| recorder.every_ns);
-    let placed = world.placed_bytes();
-    let part = (placed as f64 / plan.bytes.max(1) as f64).clamp(1e-6, 1.0);
-    format!(
-        "time series would have more than {} samples (--sample-us {}, and {:.1} % are written after {:.0} us): give at least \
-         {:.0} or so, or leave --sample-us out, which is {:.0}",
+    let us = |ns: u64| ns as f64 / 1000.0;
+    let every_us = us(world.recorder.as_ref().map_or(1, |recorder| recorder.every_ns));
+    let part = (world.placed_bytes() as f64 / plan.bytes.max(1) as f64).min(1.0);
+    // Of a run that has hardly begun: what one host would take for everything.
+    let whole_us = if part > 0.01 {
+        us(world.now_ns) / part
+    } else {
+        us(world.now_ns).max(plan.bytes as f64 * 8e6 / plan.capacity_bps)
+    };
+    let default_us = us(10 * plan.base_rtt_ns);
+    let mut text = format!(
+        "time series would have more than {} samples: one in {every_us} us, and {:.1} % are written after {:.0} us: give \
+         --sample-us {:.3} or so",
         Recorder::MOST,
-        us(every_ns as f64),
         part * 100.0,
-        us(world.now_ns as f64),
-        (us(every_ns as f64) / part * 1.2).ceil(),
-        us(10.0 * plan.base_rtt_ns as f64)
-    )
+        us(world.now_ns),
+        1.2 * whole_us / Recorder::MOST as f64
+    );
+    if default_us > every_us {
+        let _ = write!(text, ", or leave it out, which is {default_us:.0}");
+    }
+    text
 }
 
 /// Watches the paths that are bad by plan, and those that lead over places that die.

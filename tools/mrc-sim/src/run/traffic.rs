@@ -289,7 +289,7 @@ impl Builder<'_> {
         self.take_message()?;
         let lanes = self.section.number("lanes", 1..=64, 4)? as usize;
         let hosts = self.hosts as usize;
-        let lanes = lanes.clamp(1, (hosts / 2).max(1));
+        let lanes = lanes.clamp(1, Exchange::most_lanes(hosts));
         self.check(self.hosts * lanes as u64, 2 * bytes, 2 * self.messages_of(bytes))?;
         for (number, host) in self.scenario.hosts.iter_mut().enumerate() {
             for region in 0..2 * lanes {

@@ -54,7 +54,7 @@ impl fmt::Debug for Exchange {
 impl Exchange {
     /// All pairs of `hosts` hosts, each of which calls on `lanes` lanes and is called on as many.
     pub fn new(hosts: usize, lanes: usize, planner: Planner) -> Exchange {
-        let lanes = lanes.clamp(1, (hosts / 2).max(1));
+        let lanes = lanes.clamp(1, Exchange::most_lanes(hosts));
         let count = hosts * lanes;
         Exchange {
             hosts,
@@ -67,6 +67,12 @@ impl Exchange {
             begun: 0,
             exchanged: 0,
         }
+    }
+
+    /// Every lane has a first round of its own, in which every host calls: the last round of an even number of hosts has only
+    /// half as many calls.
+    pub fn most_lanes(hosts: usize) -> usize {
+        (hosts.saturating_sub(1) / 2).max(1)
     }
 
     /// Lanes of a host in each direction.
