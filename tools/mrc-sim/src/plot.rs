@@ -99,6 +99,7 @@ impl Curve {
     fn label(&self) -> String {
         let mut finite = self.points.iter().map(|(_, y)| *y).filter(|y| y.is_finite());
         match finite.next() {
+            Some(only) if self.points.len() == 1 => format!("{}: {}", self.name, number(only, only)),
             Some(first) if finite.all(|y| (y - first).abs() <= first.abs() * 1e-12) => {
                 format!("{}: always {}", self.name, number(first, first))
             }
@@ -143,7 +144,7 @@ impl Plot {
         self
     }
 
-    /// Adds a vertical line where something happened.
+    /// Adds a vertical line where something happened; without a text, it happened again.
     #[must_use]
     pub fn mark(mut self, x: f64, what: &str) -> Plot {
         self.marks.push((x, what.to_owned()));
@@ -219,13 +220,17 @@ impl Plot {
             .x_label_formatter(&|x| number(*x, most_x))
             .y_label_formatter(&|y| number(*y, most_y))
             .draw()?;
-        for (row, (x, what)) in self.marks.iter().enumerate() {
+        let mut row = 0;
+        for (x, what) in &self.marks {
             chart.draw_series(DashedLineSeries::new(
                 [(*x, 0.0), (*x, most_y)],
                 3,
                 4,
                 MARK.stroke_width(1),
             ))?;
+            if what.is_empty() {
+                continue;
+            }
             // A text stands on the side where there is room for it, below the one before.
             let (side, gap) = if *x > most_x * 0.6 {
                 (HPos::Right, -4)
@@ -236,8 +241,9 @@ impl Plot {
                 .into_font()
                 .color(&MARK)
                 .pos(Pos::new(side, VPos::Top));
-            let text = Text::new(what.clone(), (gap, 4 + 15 * (row % 3) as i32), style);
+            let text = Text::new(what.clone(), (gap, 4 + 15 * (row % 3)), style);
             chart.draw_series([EmptyElement::at((*x, most_y)) + text])?;
+            row += 1;
         }
         if self.is_flat() {
             let style = font.color(&MARK).pos(Pos::new(HPos::Center, VPos::Center));
@@ -357,12 +363,15 @@ mod tests {
 
     #[test]
     fn one_sample_is_a_dot_and_a_curve_that_never_changes_says_so() {
+        let level = plot().curve(Curve::new("level", vec![(0.0, 3.0), (1.0, 3.0)]));
+        let svg = level.curve(Curve::new("other", vec![])).svg().expect("finite points");
+        assert!(svg.contains("level: always 3"), "{svg}");
         let both = plot()
             .curve(Curve::new("one", vec![(1.0, 3.0)]))
             .curve(Curve::new("other", vec![(0.0, 3.0), (1.0, 4.0)]));
         let svg = both.svg().expect("finite points");
         assert!(
-            svg.contains("<circle") && svg.contains("one: always 3") && !svg.contains("other: always"),
+            svg.contains("<circle") && svg.contains("one: 3") && !svg.contains("other: always"),
             "{svg}"
         );
     }

@@ -84,7 +84,7 @@ pub fn set(table: &mut Table, key: &str, value: Value) -> Result<(), FileError> 
         table.insert(key.to_owned(), value);
         return Ok(());
     };
-    let mut at = Value::Table(std::mem::take(table));
+    let mut at = Value::Table(table.clone());
     let mut place = &mut at;
     let mut steps = path.split('.').peekable();
     while let Some(step) = steps.next() {

@@ -11,12 +11,13 @@ use crate::run::traffic;
 use crate::scenario::{Class, ConnectionPlan, Control, Format, Happening, HostPlan, Scenario, Speed};
 use crate::workload::Workload;
 use mrc_wire::Pmtu;
+use std::collections::BTreeSet;
 
 /// What a full packet costs on a wire beside its data: Ethernet with FCS and gap, IPv6, UDP, MRC headers, ICRC.
 const FULL_OVERHEAD: u64 = 14 + 24 + 40 + 8 + 12 + 24 + 4;
 
 /// Marks that a picture has room for.
-const MARKS: usize = 8;
+const MARKS: usize = 40;
 
 /// A run that is about to begin.
 #[derive(Debug)]
@@ -279,7 +280,7 @@ impl Plan {
         !self.bad_paths.is_empty() || !self.outages.is_empty()
     }
 
-    /// What happens when by plan, in microseconds, if it happens in the middle of things.
+    /// What happens when by plan, in microseconds, if it happens in the middle of things; without a text, what has happened before.
     pub(super) fn marks(&self) -> Vec<(f64, String)> {
         let mut marks = Vec::new();
         let mut mark = |at_ns: u64, text: String| {
@@ -305,6 +306,12 @@ impl Plan {
         marks.sort_by(|one, other| one.0.total_cmp(&other.0));
         marks.dedup();
         marks.truncate(MARKS);
+        let mut told = BTreeSet::new();
+        for (_, text) in &mut marks {
+            if !told.insert(text.clone()) {
+                text.clear();
+            }
+        }
         marks
     }
 }
