@@ -323,8 +323,8 @@ fn numbered(seed: u64, template: &ConnectionPlan, hosts: [usize; 2], number: u64
     let psn = |side: u64| (mix(seed ^ 0x9521, 2 * number + side) & 0x00ff_ffff) as u32;
     ConnectionPlan {
         hosts,
-        // 0 and 1 are not for queue pairs; numbers come again after 2^24.
-        qpn: [0, 1].map(|side| (2 + (2 * number + side) % ((1 << 24) - 2)) as u32),
+        // 0 to 2 are not for queue pairs (wire-format.md §8); numbers come again after 2^24.
+        qpn: [0, 1].map(|side| (3 + (2 * number + side) % ((1 << 24) - 3)) as u32),
         psn: [psn(0), psn(1)],
         ..template.clone()
     }
