@@ -7,6 +7,7 @@ use mrc_sim::progress::{Progress, ProgressError};
 use mrc_sim::shell;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,14 +42,14 @@ pub(crate) fn harness(wish: Wish) -> ExitCode {
     };
     let before = begun.done();
     let line = Arc::new(Line::new(wish.quiet));
-    let keeper = Arc::new(Keeper::new(wish.resume, harness.seeds, before));
+    let keeper = Arc::new(Keeper::new(wish.resume, harness.seeds, before, Arc::clone(&line)));
     // A place where nothing can be kept is better known now than after an hour.
     keeper.keep(&begun);
     if let Some(error) = keeper.failure() {
         return fail(&error);
     }
-    let (of_signal, line_of_signal) = (Arc::clone(&keeper), Arc::clone(&line));
-    if let Err(error) = ctrlc::set_handler(move || of_signal.stop(&line_of_signal)) {
+    let of_signal = Arc::clone(&keeper);
+    if let Err(error) = ctrlc::set_handler(move || of_signal.ask_to_stop()) {
         return fail(&format!("signals cannot be caught: {error}"));
     }
     // A panic of the protocol is reported as a failure with its seed; its backtrace would only tear the output.
@@ -105,10 +106,13 @@ fn verdict(report: &Report) -> ExitCode {
     }
 }
 
-/// Puts the state of a long run into its file, now and then.
+/// Puts the state of a long run into its file, now and then and when it is stopped.
 struct Keeper {
     path: Option<PathBuf>,
     seeds: u64,
+    line: Arc<Line>,
+    /// A signal has come: the next one who knows the state keeps it, and ends the program.
+    stopping: AtomicBool,
     kept: Mutex<Kept>,
 }
 
@@ -124,7 +128,7 @@ struct Kept {
 impl Keeper {
     const PAUSE: Duration = Duration::from_secs(2);
 
-    fn new(path: Option<PathBuf>, seeds: u64, done: u64) -> Keeper {
+    fn new(path: Option<PathBuf>, seeds: u64, done: u64, line: Arc<Line>) -> Keeper {
         let kept = Kept {
             done,
             saved: done,
@@ -134,6 +138,8 @@ impl Keeper {
         Keeper {
             path,
             seeds,
+            line,
+            stopping: AtomicBool::new(false),
             kept: Mutex::new(kept),
         }
     }
@@ -141,13 +147,17 @@ impl Keeper {
     fn keep(&self, state: &Progress) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.done = state.done();
-        let Some(path) = &self.path else { return };
-        if kept.at.is_none_or(|at| at.elapsed() >= Keeper::PAUSE) || state.is_complete() {
+        let stopping = self.stopping.load(Ordering::Relaxed);
+        let due = kept.at.is_none_or(|at| at.elapsed() >= Keeper::PAUSE) || state.is_complete();
+        if let Some(path) = self.path.as_ref().filter(|_| due || stopping) {
             kept.failure = state.save(path).err();
             if kept.failure.is_none() {
                 kept.saved = kept.done;
             }
             kept.at = Some(Instant::now());
+        }
+        if stopping && kept.done < self.seeds {
+            self.stop(&kept);
         }
     }
 
@@ -157,14 +167,23 @@ impl Keeper {
         kept.failure.as_ref().map(ToString::to_string)
     }
 
-    /// Ends the program after Ctrl-C or SIGTERM, and says how it goes on.
-    fn stop(&self, line: &Line) {
-        // Whoever writes the file has written it then.
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        line.end();
+    /// Ctrl-C or SIGTERM. A second one does not wait for the seeds that are running.
+    fn ask_to_stop(&self) {
+        if self.stopping.swap(true, Ordering::Relaxed) {
+            // Whoever writes the file has written it then.
+            self.stop(&self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Ends the program, and says how it goes on.
+    fn stop(&self, kept: &Kept) {
+        self.line.end();
         let (done, seeds) = (kept.done, self.seeds);
         let words: Vec<String> = std::env::args().collect();
         let again = shell::line(words.iter().map(String::as_str));
+        if let Some(error) = &kept.failure {
+            tell(&format!("mrc-sim: {error}"));
+        }
         tell(&match &self.path {
             Some(path) => format!(
                 "mrc-sim: interrupted: {} has {} of {seeds} seeds; go on with: {again}",
