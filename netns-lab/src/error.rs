@@ -65,6 +65,24 @@ pub enum LabError {
         /// One that there is.
         example: String,
     },
+    /// Not a port of a fabric's switch.
+    #[error(
+        "'{switch}' is no switch of a fabric at link '{link}': such ports are at one of the link's ends, as `netns-lab show` lists them"
+    )]
+    NoSwitchPort {
+        /// The node.
+        switch: String,
+        /// The link.
+        link: String,
+    },
+    /// A fault that cannot be.
+    #[error("{fault}: {why}")]
+    Fault {
+        /// What was to break or heal.
+        fault: String,
+        /// Why it does not.
+        why: String,
+    },
     /// A plane that does not exist.
     #[error("no plane {plane} in this lab: planes are 1 to {planes}")]
     UnknownPlane {
@@ -88,6 +106,14 @@ pub enum LabError {
         node: String,
         /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The kernel refused the switch programs.
+    #[error(
+        "cannot load the switch programs: {message}; they need root, Linux 6.1 and its type information (CONFIG_DEBUG_INFO_BTF)"
+    )]
+    SwitchPrograms {
+        /// Why.
+        message: String,
     },
     /// A link did not come up or go down in time.
     #[error("link {link} is not {state} after {waited_ms} ms; see `dmesg` and the machine's load")]

@@ -31,8 +31,8 @@ pub const MAX_FABRIC_HOSTS: usize = 10;
 pub const MAX_HOST_PORTS: usize = 64;
 /// Slowest link: below, a single large packet takes a tenth of a second.
 const MIN_RATE: u64 = 1_000_000;
-/// Fastest link: beyond, nothing would be shaped on any machine.
-const MAX_RATE: u64 = 100_000_000_000;
+/// Fastest link: the kernel's queues count bytes per second in 32 bits.
+const MAX_RATE: u64 = 32_000_000_000;
 /// Longest queue.
 const MAX_QUEUE_US: u32 = 1_000_000;
 

@@ -1,31 +1,23 @@
 //! A fabric that is up.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mrc_ebpf::{Passing, PassingProgram};
+use serde::{Deserialize, Serialize};
 
+use crate::broken::Broken;
 use crate::capture::Capture;
-use crate::namespace::{self, NetNs};
-use crate::netlink::LinkStatus;
-use crate::plan::{self, End, Plan, Role};
+use crate::config;
+use crate::plan::{self, End, Path, Plan, Role};
 use crate::process::{Process, ProcessSpace};
+use crate::switch::Switches;
+use crate::wiring::Wiring;
 use crate::{LabError, Topology};
-
-/// Interfaces of one lab have consecutive indices: this many are reserved for it.
-const INDICES: u32 = 1 << 12;
-/// How long a link may take to change its state on a machine that is busy with other things.
-const LINK_DEADLINE: Duration = Duration::from_secs(10);
-const BRIDGE: &str = "br0";
-/// What the route of a switch's own uSID leaves by: any interface but `lo`, and one that never goes down.
-const SID_INTERFACE: &str = "sid";
 
 /// A fabric in namespaces. Everything in it ends when it is dropped or its process ends, however that ends.
 ///
@@ -44,11 +36,14 @@ const SID_INTERFACE: &str = "sid";
 pub struct Lab {
     // First, so that programs end before their namespaces.
     processes: Mutex<Option<ProcessSpace>>,
-    plan: Plan,
-    namespaces: Vec<NetNs>,
-    first_index: u32,
+    pub(crate) wiring: Arc<Wiring>,
     /// The programs on the switches' ports.
     passing: Vec<Passing>,
+    /// What makes the switches of a fabric more than routers.
+    pub(crate) switches: Option<Switches>,
+    /// The configurations of a fabric's hosts, in files that have no name and end with their last holder.
+    configs: Vec<OwnedFd>,
+    pub(crate) broken: Mutex<Broken>,
 }
 
 /// Counters of one interface since it was made.
@@ -68,77 +63,68 @@ pub struct Counters {
     pub tx_dropped: u64,
 }
 
+/// What a switch's port has counted of what it sent, since the lab was built. `netns-lab/README.md` says what each is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PortCounters {
+    /// Packets queued for the link.
+    pub packets: u64,
+    /// Their bytes, Ethernet headers included, as they were sent.
+    pub bytes: u64,
+    /// Of these, packets that the queue marked.
+    pub marked: u64,
+    /// Of these, packets of which only the head was left.
+    pub trimmed: u64,
+    /// Packets that found the queue full and were lost.
+    pub dropped: u64,
+    /// Packets that a fault took, in either direction of the port.
+    pub lost: u64,
+    /// Packets that a fault damaged, in either direction.
+    pub flipped: u64,
+    /// Packets that came in by the port and whose address or EV named no way on.
+    pub no_path: u64,
+    /// Most bytes that have waited at once.
+    pub high_water_bytes: u64,
+    /// Packets of MRC that came in by the port and that no fault took.
+    pub mrc_received: u64,
+    /// Packets of MRC among `packets`.
+    pub mrc_sent: u64,
+}
+
+/// A port of a fabric's switch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchPort {
+    /// The switch.
+    pub switch: String,
+    /// The link that the port is at.
+    pub link: String,
+    /// The port's plane.
+    pub plane: usize,
+    /// What it has counted.
+    pub counters: PortCounters,
+}
+
 impl Lab {
     /// Builds a topology; returns when every link is usable.
     pub fn build(topology: &Topology) -> Result<Self, LabError> {
-        let plan = Plan::new(topology)?;
-        let namespaces = namespace::create(&plan.nodes)?;
-        // Indices that no other lab on the machine uses: one BPF program can tell labs apart, and the two ends of a veth pair never
-        // have the same index, which the kernel would take for "no peer" and report their carrier a second late.
-        let number = (namespaces.first().map_or(0, NetNs::inode) % 0x7_fffe) as u32 + 1;
-        let (processes, passing) = (Mutex::default(), Vec::new());
+        let wiring = Arc::new(Wiring::new(Plan::new(topology)?)?);
         let mut lab = Self {
-            processes,
-            plan,
-            namespaces,
-            first_index: number * INDICES,
-            passing,
+            processes: Mutex::default(),
+            wiring,
+            passing: Vec::new(),
+            switches: None,
+            configs: Vec::new(),
+            broken: Mutex::default(),
         };
-        lab.make_links()?;
-        lab.set_up()?;
+        if let Some(spec) = &topology.fabric {
+            let configs = (0..spec.hosts()).map(|host| config::file(lab.plan(), spec, host));
+            lab.configs = configs.collect::<Result<_, _>>()?;
+            lab.switches = Some(Switches::load(&lab.wiring, spec)?);
+        }
+        lab.wiring.make_links()?;
+        lab.wiring.set_up(lab.switches.as_ref())?;
         lab.passing = lab.attach_passing()?;
-        let ends = || lab.plan.links.iter().flat_map(|l| l.ends);
-        ends().try_for_each(|end| lab.wait_link(end, "up", LinkStatus::usable))?;
-        ends().try_for_each(|end| lab.add_routes(end))?;
-        (0..lab.plan.nodes.len()).try_for_each(|node| lab.add_spreads(node))?;
-        ends().try_for_each(|end| lab.wait_addresses(end))?;
+        lab.wiring.complete()?;
         Ok(lab)
-    }
-
-    fn make_links(&self) -> Result<(), LabError> {
-        for link in &self.plan.links {
-            let [near, far] = link.ends;
-            let [near_if, far_if] = link.ends.map(|end| (self.plan.interface(end), self.index(end)));
-            self.namespaces[near.node]
-                .rtnl()
-                .add_veth(near_if, far_if, self.namespaces[far.node].as_fd())?;
-        }
-        self.flush()
-    }
-
-    fn set_up(&self) -> Result<(), LabError> {
-        for (n, (node, ns)) in self.plan.nodes.iter().zip(&self.namespaces).enumerate() {
-            let mut rtnl = ns.rtnl();
-            rtnl.set_up(LOOPBACK_INDEX, true)?;
-            for &address in &node.loopback {
-                rtnl.add_address(LOOPBACK_INDEX, address)?;
-            }
-            let bridge = self.first_index + INDICES - 1;
-            if node.role == Role::Management {
-                rtnl.add_bridge(BRIDGE, bridge)?;
-                rtnl.set_up(bridge, true)?;
-            }
-            for (i, interface) in node.interfaces.iter().enumerate() {
-                let index = self.index(End { node: n, interface: i });
-                for &address in &interface.addresses {
-                    rtnl.add_address(index, address)?;
-                }
-                match node.role {
-                    Role::Management => rtnl.set_bridge(index, bridge)?,
-                    // Several hosts may send to one: the 256 places of a veth ring would overflow.
-                    Role::Switch => rtnl.add_queue(index)?,
-                    Role::Host => {}
-                }
-                rtnl.set_up(index, true)?;
-            }
-            if let Some(sid) = node.kernel_sid {
-                let index = self.first_index + INDICES - 2;
-                rtnl.add_ifb(SID_INTERFACE, index)?;
-                rtnl.set_up(index, true)?;
-                rtnl.add_sid(index, plan::sid_prefix(sid), plan::BLOCK_BITS)?;
-            }
-        }
-        self.flush()
     }
 
     /// Completes what hosts send by AF_XDP as soon as it reaches a switch: without a program there, a packet stays charged to the
@@ -146,7 +132,7 @@ impl Lab {
     fn attach_passing(&self) -> Result<Vec<Passing>, LabError> {
         let mut passing = Vec::new();
         let mut program = None;
-        for (node, ns) in self.plan.nodes.iter().zip(&self.namespaces) {
+        for (node, ns) in self.plan().nodes.iter().zip(&self.wiring.namespaces) {
             if node.role != Role::Switch {
                 continue;
             }
@@ -169,100 +155,9 @@ impl Lab {
         Ok(passing)
     }
 
-    /// Adds, or adds again, what the kernel forgets when the interface goes down.
-    fn add_routes(&self, end: End) -> Result<(), LabError> {
-        let (interface, index) = (self.plan.interface(end), self.index(end));
-        let mut rtnl = self.namespaces[end.node].rtnl();
-        for &address in &interface.addresses {
-            rtnl.add_address(index, address)?;
-        }
-        for route in &interface.routes {
-            rtnl.add_route(index, route)?;
-        }
-        for &(address, mac) in &interface.neighbours {
-            rtnl.add_neighbour(index, address, mac)?;
-        }
-        rtnl.flush()
-    }
-
-    /// Adds, or adds again, a node's routes over several interfaces; those that are disabled take no part.
-    fn add_spreads(&self, node: usize) -> Result<(), LabError> {
-        let mut routes = Vec::new();
-        for spread in &self.plan.nodes[node].spread {
-            let mut legs = Vec::new();
-            for &(interface, via) in &spread.legs {
-                let end = End { node, interface };
-                if self.status(end)?.admin_up() {
-                    legs.push((self.index(end), via));
-                }
-            }
-            routes.push((spread.destination, legs));
-        }
-        let mut rtnl = self.namespaces[node].rtnl();
-        for (destination, legs) in routes.iter().filter(|(_, legs)| !legs.is_empty()) {
-            rtnl.add_spread(*destination, legs)?;
-        }
-        rtnl.flush()
-    }
-
-    fn flush(&self) -> Result<(), LabError> {
-        self.namespaces.iter().try_for_each(|ns| ns.rtnl().flush())
-    }
-
-    fn index(&self, end: End) -> u32 {
-        let before: usize = self.plan.nodes[..end.node].iter().map(|n| n.interfaces.len()).sum();
-        self.first_index + (before + end.interface) as u32
-    }
-
-    fn status(&self, end: End) -> Result<LinkStatus, LabError> {
-        self.namespaces[end.node].rtnl().link(self.index(end))
-    }
-
-    fn wait_link(&self, end: End, state: &'static str, reached: impl Fn(&LinkStatus) -> bool) -> Result<(), LabError> {
-        self.wait(end, state, || Ok(reached(&self.status(end)?)))
-    }
-
-    /// Waits until a fabric port receives at all its IPv6 addresses: the kernel lets an address begin its work later than it says so,
-    /// even without duplicate address detection, and what comes before is lost.
-    fn wait_addresses(&self, end: End) -> Result<(), LabError> {
-        let interface = self.plan.interface(end);
-        if interface.plane.is_none() {
-            return Ok(());
-        }
-        let index = self.index(end);
-        let own = interface.addresses.iter().chain(&self.plan.nodes[end.node].loopback);
-        let v6 = own.filter_map(|p| if let IpAddr::V6(v6) = p.address { Some(v6) } else { None });
-        for address in v6.chain([interface.link_local()]) {
-            self.wait(end, "receiving", || {
-                Ok(self.namespaces[end.node].rtnl().receives(index, address))
-            })?;
-        }
-        Ok(())
-    }
-
-    fn wait(
-        &self,
-        end: End,
-        state: &'static str,
-        mut reached: impl FnMut() -> Result<bool, LabError>,
-    ) -> Result<(), LabError> {
-        let start = Instant::now();
-        while !reached()? {
-            if start.elapsed() > LINK_DEADLINE {
-                return Err(LabError::LinkTimeout {
-                    link: self.plan.end_name(end),
-                    state,
-                    waited_ms: start.elapsed().as_millis(),
-                });
-            }
-            thread::sleep(Duration::from_micros(200));
-        }
-        Ok(())
-    }
-
     /// The plan that was built.
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.wiring.plan
     }
 
     /// A host, counted from 0.
@@ -271,9 +166,9 @@ impl Lab {
     /// Where there is no such host, as an index does.
     pub fn host(&self, host: usize) -> Host<'_> {
         assert!(
-            host < self.plan.topology.hosts,
+            host < self.plan().topology.hosts,
             "no host {host}: the lab has {}",
-            self.plan.topology.hosts
+            self.plan().topology.hosts
         );
         Host {
             namespace: Namespace { lab: self, node: host },
@@ -282,20 +177,20 @@ impl Lab {
 
     /// All hosts in order.
     pub fn hosts(&self) -> impl Iterator<Item = Host<'_>> {
-        (0..self.plan.topology.hosts).map(|h| self.host(h))
+        (0..self.plan().topology.hosts).map(|h| self.host(h))
     }
 
     /// Any node by its name: `h0`, `t0.p1`, `mgmt`.
     pub fn node(&self, name: &str) -> Result<Namespace<'_>, LabError> {
         Ok(Namespace {
             lab: self,
-            node: self.plan.node(name)?,
+            node: self.plan().node(name)?,
         })
     }
 
     /// The variables that every command in the lab finds in its environment.
     pub fn env(&self) -> Vec<(String, String)> {
-        self.plan.env()
+        self.plan().env()
     }
 
     /// Takes the cable at a host's port of a plane away, or plugs it in again; returns when the link has that state at both ends and,
@@ -305,55 +200,38 @@ impl Lab {
     /// its carrier, as it does on a real machine.
     pub fn set_link(&self, host: usize, plane: usize, up: bool) -> Result<(), LabError> {
         let [near, far] = self.host_link(host, plane)?;
-        self.set_end(far, near, up)
+        self.wiring.set_end(far, near, up)
     }
 
     /// Sets a host's port down or up as its administrator would; else like [`Self::set_link`].
     pub fn set_port(&self, host: usize, plane: usize, up: bool) -> Result<(), LabError> {
         let [near, far] = self.host_link(host, plane)?;
-        self.set_end(near, far, up)
+        self.wiring.set_end(near, far, up)
     }
 
     /// Takes the cable of a link away, or plugs it in again, by its name (see [`Plan::link_name`]). At a host's link as
     /// [`Self::set_link`]; between switches it is the end farther from the hosts that is set down.
     pub fn set_link_named(&self, link: &str, up: bool) -> Result<(), LabError> {
-        let [near, far] = self.plan.link(link)?.ends;
-        self.set_end(far, near, up)
+        let [near, far] = self.plan().link(link)?.ends;
+        self.wiring.set_end(far, near, up)
+    }
+
+    /// Every path from a host to another, with its name, its EV and the links that it crosses; none in a lab that is no fabric.
+    pub fn paths(&self, source: usize, destination: usize) -> Vec<Path> {
+        self.plan().paths(source, destination)
     }
 
     /// The names of all links of the fabric.
     pub fn links(&self) -> Vec<String> {
-        self.plan.fabric_links().map(|l| self.plan.link_name(l)).collect()
-    }
-
-    fn set_end(&self, end: End, other: End, up: bool) -> Result<(), LabError> {
-        {
-            let mut rtnl = self.namespaces[end.node].rtnl();
-            rtnl.set_up(self.index(end), up)?;
-            rtnl.flush()?;
-        }
-        if !up {
-            self.wait_link(end, "down", LinkStatus::unusable)?;
-            return self.wait_link(other, "down", LinkStatus::unusable);
-        }
-        // The other end may be down for a reason of its own; then the link waits for that.
-        if !self.status(other)?.admin_up() {
-            return Ok(());
-        }
-        let ends = [end, other];
-        ends.into_iter()
-            .try_for_each(|e| self.wait_link(e, "up", LinkStatus::usable))?;
-        ends.into_iter().try_for_each(|e| self.add_routes(e))?;
-        ends.into_iter().try_for_each(|e| self.add_spreads(e.node))?;
-        ends.into_iter().try_for_each(|e| self.wait_addresses(e))
+        self.plan().fabric_links().map(|l| self.plan().link_name(l)).collect()
     }
 
     fn host_link(&self, host: usize, plane: usize) -> Result<[End; 2], LabError> {
-        let topology = &self.plan.topology;
+        let topology = &self.plan().topology;
         if host >= topology.hosts {
-            self.plan.node(&format!("h{host}"))?;
+            self.plan().node(&format!("h{host}"))?;
         }
-        self.plan.host_link(host, plane).ok_or(LabError::UnknownPlane {
+        self.plan().host_link(host, plane).ok_or(LabError::UnknownPlane {
             plane,
             planes: topology.planes,
         })
@@ -371,8 +249,48 @@ impl Lab {
         self.end_counters(far)
     }
 
+    /// What the port of a fabric's switch at a link has counted, by the switch's and the link's names: `t0.0.p1` and
+    /// `t0.0.p1-t1.2.p1` for the way up.
+    pub fn port_counters(&self, switch: &str, link: &str) -> Result<PortCounters, LabError> {
+        let (switches, end) = self.switch_port(switch, link)?;
+        switches.counters(self.wiring.index(end))
+    }
+
+    /// All ports of a fabric's switches with what they have counted.
+    pub fn switch_ports(&self) -> Result<Vec<SwitchPort>, LabError> {
+        let Some(switches) = &self.switches else {
+            return Ok(Vec::new());
+        };
+        let plan = self.plan();
+        let ends = plan.fabric_links().flat_map(|link| link.ends.map(|end| (link, end)));
+        let ports = ends.filter(|(_, end)| plan.nodes[end.node].role == Role::Switch);
+        ports
+            .map(|(link, end)| {
+                Ok(SwitchPort {
+                    switch: plan.nodes[end.node].name.clone(),
+                    link: plan.link_name(link),
+                    plane: plan.interface(end).plane.unwrap_or_default(),
+                    counters: switches.counters(self.wiring.index(end))?,
+                })
+            })
+            .collect()
+    }
+
+    fn switch_port(&self, switch: &str, link: &str) -> Result<(&Switches, End), LabError> {
+        let node = self.plan().node(switch)?;
+        let ends = self.plan().link(link)?.ends;
+        let end = ends.into_iter().find(|end| end.node == node);
+        match (&self.switches, end) {
+            (Some(switches), Some(end)) if self.plan().nodes[node].role == Role::Switch => Ok((switches, end)),
+            _ => Err(LabError::NoSwitchPort {
+                switch: switch.to_owned(),
+                link: link.to_owned(),
+            }),
+        }
+    }
+
     fn end_counters(&self, end: End) -> Result<Counters, LabError> {
-        let stats = self.status(end)?.stats;
+        let stats = self.wiring.status(end)?.stats;
         Ok(Counters {
             rx_packets: stats.rx_packets,
             rx_bytes: stats.rx_bytes,
@@ -383,8 +301,6 @@ impl Lab {
         })
     }
 }
-
-const LOOPBACK_INDEX: u32 = 1;
 
 /// A node of a lab: what runs in its namespace.
 #[derive(Clone, Copy)]
@@ -402,30 +318,39 @@ impl fmt::Debug for Namespace<'_> {
 impl<'lab> Namespace<'lab> {
     /// `h0`, `t0.p1`, ...
     pub fn name(&self) -> &'lab str {
-        &self.lab.plan.nodes[self.node].name
+        &self.lab.plan().nodes[self.node].name
     }
 
     /// The namespace's descriptor, for `setns`.
     pub fn fd(&self) -> BorrowedFd<'lab> {
-        self.lab.namespaces[self.node].as_fd()
+        self.lab.wiring.namespaces[self.node].as_fd()
+    }
+
+    /// Where its processes find the configuration of a fabric's host: `MRC_CONFIG`.
+    pub fn config_path(&self) -> Option<String> {
+        let file = self.lab.configs.get(self.node)?;
+        Some(format!("/proc/1/fd/{}", file.as_raw_fd()))
     }
 
     /// Runs `work` on a thread inside the namespace and returns what it returns. Threads and sockets that it makes belong to the
     /// namespace and may outlive the call; `/sys` shows the namespace on that thread and its children.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        self.lab.namespaces[self.node].enter(work)
+        self.lab.wiring.namespaces[self.node].enter(work)
     }
 
     /// Starts a program inside, with [`Lab::env`] and `LAB_NODE` (its name) in its environment. It leads its own process group, sees
     /// its namespace's `/sys` and only the lab's processes in `/proc`, and is killed when the lab ends.
     pub fn spawn(&self, mut command: Command) -> Result<Process, LabError> {
         command.envs(self.lab.env()).env("LAB_NODE", self.name());
+        if let Some(path) = self.config_path() {
+            command.env("MRC_CONFIG", path);
+        }
         let mut processes = self.lab.processes.lock().unwrap_or_else(PoisonError::into_inner);
         let space = match &mut *processes {
             Some(space) => space,
-            none => none.insert(ProcessSpace::new()?),
+            none => none.insert(ProcessSpace::new(&self.lab.configs)?),
         };
-        space.spawn(&self.lab.namespaces[self.node], self.name(), command)
+        space.spawn(&self.lab.wiring.namespaces[self.node], self.name(), command)
     }
 }
 
@@ -434,7 +359,7 @@ impl Namespace<'_> {
     /// tcpdump's (`""` for everything), which must be installed.
     ///
     /// On a switch it sees everything; on a host `AF_XDP` takes packets before a capture can see them.
-    pub fn capture(&self, interface: &str, file: &Path, filter: &str) -> Result<Capture, LabError> {
+    pub fn capture(&self, interface: &str, file: &std::path::Path, filter: &str) -> Result<Capture, LabError> {
         Capture::start(self, interface, file, filter)
     }
 }
@@ -469,6 +394,14 @@ impl Host<'_> {
         plan::mgmt_v4(self.namespace.node)
     }
 
+    /// The text of its configuration, in a fabric: for engines in this process, which do not see the files of [`Lab::env`].
+    pub fn config(&self) -> Result<Option<String>, LabError> {
+        let plan = self.namespace.lab.plan();
+        let spec = plan.topology.fabric.as_ref();
+        spec.map(|spec| config::host_config(plan, spec, self.namespace.node))
+            .transpose()
+    }
+
     /// The name of its port in a plane.
     pub fn port_name(&self, plane: usize) -> String {
         plan::port_name(plane)
@@ -476,7 +409,7 @@ impl Host<'_> {
 
     /// The names of all its ports, in order of their planes.
     pub fn port_names(&self) -> Vec<String> {
-        (1..=self.namespace.lab.plan.topology.planes)
+        (1..=self.namespace.lab.plan().topology.planes)
             .map(plan::port_name)
             .collect()
     }

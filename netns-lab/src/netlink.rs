@@ -3,6 +3,8 @@
 //! The socket belongs for life to the namespace that it was opened in, so any thread can use it without entering. A lab of 72
 //! namespaces sends thousands of requests; several in one datagram save most of the system calls.
 
+mod tc;
+
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

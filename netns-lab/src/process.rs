@@ -7,10 +7,12 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::signal::{SigHandler, SigSet, Signal, killpg, signal};
@@ -126,21 +128,28 @@ pub(crate) struct ProcessSpace {
 }
 
 impl ProcessSpace {
-    /// Makes the namespace and starts its first process.
-    pub(crate) fn new() -> Result<Self, LabError> {
+    /// Makes the namespace and starts its first process, which holds `files` open for all others: they are `/proc/1/fd/N` there, where
+    /// N is the descriptor's number here.
+    pub(crate) fn new(files: &[OwnedFd]) -> Result<Self, LabError> {
+        let files: Vec<RawFd> = files.iter().map(AsRawFd::as_raw_fd).collect();
         let mut command = Command::new("cat");
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let prepare = || {
+        let prepare = move || {
+            for file in &files {
+                // SAFETY: the lab owns these and lives longer than this call.
+                let file = unsafe { BorrowedFd::borrow_raw(*file) };
+                fcntl(file, FcntlArg::F_SETFD(FdFlag::empty()))?;
+            }
             // Not in the terminal's foreground group, and the kernel reaps orphans that are handed to it.
             setsid()?;
             // SAFETY: no handler is installed; ignoring a signal is allowed between fork and exec.
             unsafe { signal(Signal::SIGCHLD, SigHandler::SigIgn) }?;
             Ok(())
         };
-        // SAFETY: `prepare` makes two system calls and neither allocates nor locks.
+        // SAFETY: `prepare` makes system calls only and neither allocates nor locks.
         unsafe { command.pre_exec(prepare) };
         let mut first = on_thread(|| {
             unshare(CloneFlags::CLONE_NEWPID).map_err(|e| LabError::kernel("create a process namespace", e))?;

@@ -7,12 +7,20 @@ mod capture;
 mod command;
 #[path = "lab/fabric.rs"]
 mod fabric;
+#[path = "lab/faults.rs"]
+mod faults;
 #[path = "lab/leaf_spine.rs"]
 mod leaf_spine;
 #[path = "lab/links.rs"]
 mod links;
+#[path = "lab/mrc.rs"]
+mod mrc;
+#[path = "lab/paths.rs"]
+mod paths;
 #[path = "lab/processes.rs"]
 mod processes;
+#[path = "lab/queue.rs"]
+mod queue;
 #[path = "lab/scenarios.rs"]
 mod scenarios;
 #[path = "lab/support.rs"]

@@ -29,6 +29,13 @@ pub(crate) fn run(topology: &Topology) -> Result<u8, LabError> {
         let _ = writeln!(text, "  {:<6} nsenter -t {} -n -m -p -u", node.name, holder.id());
         holders.push(holder);
     }
+    let configs = lab
+        .hosts()
+        .filter_map(|h| Some(format!("  {:<6} MRC_CONFIG={}\n", h.name(), h.config_path()?)));
+    let configs: String = configs.collect();
+    if !configs.is_empty() {
+        let _ = write!(text, "\nthere, in addition to the environment above:\n{configs}");
+    }
     text.push_str("\nCtrl-C ends the lab and everything in it\n");
     output::print(&text);
     Ok(inbox.recv().map_or(0, |_| 0))

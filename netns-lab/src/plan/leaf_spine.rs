@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::layout::{self, ROUTE_METRIC};
 use super::{
-    BLOCK_BITS, End, Interface, Link, Node, Prefix, Role, Route, Spread, host_sid, node_v4, node_v6, sid, sid_prefix,
-    t0_sid, t1_sid,
+    BLOCK_BITS, End, Interface, Link, Node, Place, Prefix, Role, Route, Spread, Tier, host_sid, node_v4, node_v6, sid,
+    sid_prefix, t0_sid, t1_sid,
 };
 use crate::Topology;
 use crate::fabric::{FabricSpec, Routing};
@@ -28,7 +28,14 @@ pub(super) fn lay_out(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Ve
     for plane in 1..=spec.planes {
         let first = nodes.len();
         for number in 0..spec.t0 {
-            let mut switch = switch(spec, t0_name(plane, number), (0, plane, number), t0_sid(plane, number));
+            let mut switch = switch(
+                spec,
+                Place {
+                    tier: Tier::T0,
+                    plane,
+                    number,
+                },
+            );
             let node = first + number;
             let hosts = nodes.iter_mut().take(topology.hosts).enumerate();
             for (h, host) in hosts.filter(|(h, _)| spec.t0_of(*h) == number) {
@@ -37,7 +44,14 @@ pub(super) fn lay_out(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Ve
             nodes.push(switch);
         }
         for number in 0..spec.t1 {
-            let mut spine = switch(spec, t1_name(plane, number), (1, plane, number), t1_sid(plane, number));
+            let mut spine = switch(
+                spec,
+                Place {
+                    tier: Tier::T1,
+                    plane,
+                    number,
+                },
+            );
             for (t0, leaf) in nodes[first..first + spec.t0].iter_mut().enumerate() {
                 links.push(fabric_link(
                     spec,
@@ -56,8 +70,15 @@ pub(super) fn lay_out(topology: &Topology, nodes: &mut Vec<Node>, links: &mut Ve
     }
 }
 
-fn switch(spec: &FabricSpec, name: String, (tier, plane, number): (u8, usize, usize), sid: u16) -> Node {
+fn switch(spec: &FabricSpec, place: Place) -> Node {
+    let Place { tier, plane, number } = place;
+    let (name, tier) = match tier {
+        Tier::T0 => (t0_name(plane, number), 0),
+        Tier::T1 => (t1_name(plane, number), 1),
+    };
+    let sid = place.sid();
     let mut node = Node::new(name, Role::Switch);
+    node.place = Some(place);
     // Names the switch in ICMP errors: `traceroute` shows the way.
     let v6 = Ipv6Addr::new(
         0xfd4d,

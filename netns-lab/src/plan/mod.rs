@@ -13,8 +13,11 @@
 
 mod layout;
 mod leaf_spine;
+mod paths;
 mod sid;
 
+pub use paths::{Path, PathEv};
+pub(crate) use paths::{STRUCTURED_PORT, SidField, sid_fields};
 pub use sid::{BLOCK, BLOCK_BITS, adjacency_sid, host_sid, sid_prefix, t0_sid, t1_sid};
 
 use std::fmt;
@@ -110,6 +113,36 @@ pub enum Role {
     Management,
 }
 
+/// How far a switch is from the hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// A leaf: hosts are joined to it.
+    T0,
+    /// A spine: T0s are joined to it.
+    T1,
+}
+
+/// Which switch of a fabric this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its tier.
+    pub tier: Tier,
+    /// Its plane, from 1.
+    pub plane: usize,
+    /// Its number among those of its tier and plane, from 0.
+    pub number: usize,
+}
+
+impl Place {
+    /// Its uSID.
+    pub fn sid(&self) -> u16 {
+        match self.tier {
+            Tier::T0 => t0_sid(self.plane, self.number),
+            Tier::T1 => t1_sid(self.plane, self.number),
+        }
+    }
+}
+
 /// One namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
@@ -124,6 +157,8 @@ pub struct Node {
     pub interfaces: Vec<Interface>,
     /// Its routes over several interfaces.
     pub spread: Vec<Spread>,
+    /// Where a switch of a `fabric` stands.
+    pub place: Option<Place>,
     /// Its own uSID, if the kernel is to process it (wire-format.md §5).
     pub kernel_sid: Option<u16>,
     /// Where its hash over the legs of a [`Spread`] starts from.
@@ -138,6 +173,7 @@ impl Node {
             loopback: Vec::new(),
             interfaces: Vec::new(),
             spread: Vec::new(),
+            place: None,
             kernel_sid: None,
             hash_seed: None,
         }
@@ -219,6 +255,21 @@ impl Plan {
     /// An interface by its place.
     pub fn interface(&self, end: End) -> &Interface {
         &self.nodes[end.node].interfaces[end.interface]
+    }
+
+    /// All pairs of hosts, both ways round.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize)> {
+        let hosts = self.topology.hosts;
+        (0..hosts).flat_map(move |a| (0..hosts).filter(move |b| *b != a).map(move |b| (a, b)))
+    }
+
+    /// The other end of an interface's link; every interface has one.
+    pub fn far(&self, end: End) -> Option<End> {
+        self.links.iter().find_map(|link| match link.ends {
+            [a, b] if a == end => Some(b),
+            [a, b] if b == end => Some(a),
+            _ => None,
+        })
     }
 
     /// `h0:p1`.
@@ -334,6 +385,21 @@ impl fmt::Display for Plan {
             let rate = rate.map_or(String::new(), |bps| format!("{} Mbit/s", bps as f64 / 1e6));
             writeln!(f, "  {:<18} {rate}", self.link_name(link))?;
         }
+        for (source, destination) in self.pairs() {
+            let paths = self.paths(source, destination);
+            if !paths.is_empty() {
+                writeln!(f, "\npaths from h{source} to h{destination}")?;
+            }
+            for path in paths {
+                writeln!(
+                    f,
+                    "  {:<8} {:<42} {}",
+                    path.name,
+                    path.ev.to_string(),
+                    path.links.join(" ")
+                )?;
+            }
+        }
         writeln!(f, "\nenvironment of every command")?;
         for (name, value) in self.env() {
             writeln!(f, "  {name}={value}")?;
@@ -408,6 +474,17 @@ mod tests {
                     let hops: Vec<IpAddr> = plan.interface(far).addresses.iter().map(|a| a.address).collect();
                     assert!(port.routes.iter().all(|r| hops.contains(&r.via)));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn every_end_is_the_far_end_of_its_far_end() {
+        for plan in plans() {
+            for end in plan.links.iter().flat_map(|l| l.ends) {
+                let far = plan.far(end).unwrap();
+                assert_ne!(far, end);
+                assert_eq!(plan.far(far), Some(end));
             }
         }
     }

@@ -135,11 +135,11 @@ struct Running {
 }
 
 impl Running {
-    fn start() -> Self {
+    fn start(topology: &str, switch: &str) -> Self {
         // What is hard to end: a command that ignores signals, with a child in a session of its own.
         let stay = "readlink /proc/self/ns/net /proc/self/ns/pid /proc/self/ns/mnt; setsid sleep 1000 & trap '' INT TERM; while :; do sleep 1000; done";
-        let (h0, h1, t0) = (format!("h0:{stay}"), format!("h1:{stay}"), format!("t0.p1:{stay}"));
-        let mut command = netns_lab(&["exec", "leaf", "--planes", "1", "--", &h0, &h1, &t0]);
+        let (h0, h1, t0) = (format!("h0:{stay}"), format!("h1:{stay}"), format!("{switch}:{stay}"));
+        let mut command = netns_lab(&["exec", topology, "--planes", "1", "--", &h0, &h1, &t0]);
         let mut program = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut out = BufReader::new(program.stdout.take().unwrap());
         let mut namespaces = Vec::new();
@@ -201,7 +201,7 @@ fn nothing_is_left_after_ctrl_c() {
     if !privileged() {
         return;
     }
-    let running = Running::start();
+    let running = Running::start("leaf", "t0.p1");
     running.signal(Signal::SIGINT);
     // The second time there is no grace for commands that do not listen.
     running.signal(Signal::SIGTERM);
@@ -213,9 +213,11 @@ fn nothing_is_left_after_kill_9() {
     if !privileged() {
         return;
     }
-    let running = Running::start();
-    running.signal(Signal::SIGKILL);
-    assert_eq!(running.check_gone(), None);
+    for (topology, switch) in [("leaf", "t0.p1"), ("fabric", "t1.1.p1")] {
+        let running = Running::start(topology, switch);
+        running.signal(Signal::SIGKILL);
+        assert_eq!(running.check_gone(), None);
+    }
 }
 
 #[test]

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Instant;
 
-use netns_lab::{Host, Lab, Topology};
-use socket2::{Domain, Protocol, Socket, Type};
+use netns_lab::{Lab, Topology};
 
-use crate::support::{check_planes, privileged, wait_until};
+use crate::support::{check_planes, ping, privileged, wait_until};
 
 #[test]
 fn a_packet_sent_by_a_port_comes_by_the_same_port_of_the_peer() {
@@ -62,24 +61,6 @@ fn permanent_neighbours_carry_packets_too() {
         );
         check_planes(&lab, 0, 1, 1..=2);
     }
-}
-
-/// An echo request from the kernel's own stack, answered by the peer's.
-fn ping(from: &Host<'_>, to: IpAddr) {
-    let (domain, protocol, request, reply) = match to {
-        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
-        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
-    };
-    let exchange = move || {
-        let mut socket = Socket::new(domain, Type::DGRAM, Some(protocol)).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        socket.connect(&SocketAddr::new(to, 0).into()).unwrap();
-        socket.send(&[request, 0, 0, 0, 0, 0, 0, 1]).unwrap();
-        let mut answer = [0xff; 64];
-        assert_eq!(socket.read(&mut answer).unwrap(), 8);
-        answer[0]
-    };
-    assert_eq!(from.enter(exchange).unwrap(), reply);
 }
 
 #[test]

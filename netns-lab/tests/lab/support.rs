@@ -1,5 +1,6 @@
 //! What the tests share.
 
+use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -74,4 +75,22 @@ pub(crate) fn check_planes(lab: &Lab, a: usize, b: usize, planes: impl Iterator<
             }
         }
     }
+}
+
+/// An echo request from the kernel's own stack, answered by the peer's.
+pub(crate) fn ping(from: &Host<'_>, to: IpAddr) {
+    let (domain, protocol, request, reply) = match to {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8, 0),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128, 129),
+    };
+    let exchange = move || {
+        let mut socket = Socket::new(domain, Type::DGRAM, Some(protocol)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.connect(&SocketAddr::new(to, 0).into()).unwrap();
+        socket.send(&[request, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+        let mut answer = [0xff; 64];
+        assert_eq!(socket.read(&mut answer).unwrap(), 8);
+        answer[0]
+    };
+    assert_eq!(from.enter(exchange).unwrap(), reply);
 }
