@@ -2,24 +2,42 @@
 
 use std::time::Duration;
 
+use mrc_capture::{Direction, Seen};
 use mrc_wire::dissect::{self, IcrcCheck, Layer};
 use mrc_wire::{
-    Bth, DropReason, Dscps, Ecn, Ev, EvLayout, Frame, Ipv4Header, Ipv6Header, NotMrc, Opcode, Payload, ReceiveRules,
-    Reject, UdpHeader,
+    Bth, Dscps, Ecn, Ev, EvLayout, Frame, Ipv4Header, Ipv6Header, Opcode, Payload, ReceiveRules, UdpHeader,
 };
 
 use crate::fields::{self, Section};
-use crate::input::CapturedFrame;
-
-/// No frame is longer; what a capture claims beyond that is not believed.
-const LONGEST_FRAME: usize = 14 + 4 + 40 + 65_535;
+use crate::input::{CapturedFrame, Place};
+use crate::verdict::{Verdict, judge, whole};
 
 /// What the receiver is configured for.
 pub(crate) struct Settings {
     pub(crate) udp_ports: Vec<u16>,
     pub(crate) dscps: Dscps,
     pub(crate) ev_layout: EvLayout,
-    pub(crate) show_data: bool,
+}
+
+impl Settings {
+    pub(crate) fn rules(&self) -> ReceiveRules<'_> {
+        ReceiveRules {
+            udp_ports: &self.udp_ports,
+            dscps: &self.dscps,
+            ev_layout: self.ev_layout,
+        }
+    }
+
+    /// What filters ask of a frame, also of one that was cut.
+    pub(crate) fn seen<'a>(&self, frame: &'a CapturedFrame) -> Seen<'a> {
+        let place = frame.place.as_ref();
+        Seen {
+            port: place.and_then(|place| place.number.try_into().ok()),
+            interface: place.and_then(|place| place.name.as_deref()),
+            direction: frame.direction,
+            mrc: mrc_wire::glance(Frame::whole(&whole(frame)), &self.rules()),
+        }
+    }
 }
 
 /// One frame, decoded.
@@ -29,6 +47,8 @@ pub(crate) struct Decoded {
     pub(crate) captured_len: usize,
     /// Length on the wire, if more than what was captured.
     pub(crate) cut_from: Option<usize>,
+    pub(crate) place: Option<Place>,
+    pub(crate) direction: Option<Direction>,
     pub(crate) opcode: Option<String>,
     pub(crate) sections: Vec<Section>,
     pub(crate) ev: Option<Ev>,
@@ -37,56 +57,9 @@ pub(crate) struct Decoded {
     /// After merging the outer header's mark into the inner one's.
     pub(crate) ecn: Option<u8>,
     pub(crate) payload: Vec<u8>,
-    pub(crate) show_data: bool,
     pub(crate) trimmed: bool,
     pub(crate) icrc: Option<IcrcCheck>,
     pub(crate) verdict: Verdict,
-}
-
-/// What a receiver does with the frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Accept,
-    Reject(Reject),
-    /// The capture holds too little of the frame to tell.
-    Unknown,
-}
-
-impl Verdict {
-    pub(crate) fn is_drop(self) -> bool {
-        matches!(self, Self::Reject(Reject::Drop(_)))
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Reject(Reject::Drop(_)) => "drop",
-            Self::Reject(Reject::NotMrc(_)) => "not-mrc",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Name of the reason, as in the engine's counters.
-    pub(crate) fn reason(self) -> Option<&'static str> {
-        match self {
-            Self::Accept => None,
-            Self::Reject(Reject::Drop(reason)) => Some(reason.code()),
-            Self::Reject(Reject::NotMrc(reason)) => Some(reason.code()),
-            Self::Unknown => Some("capture_cut"),
-        }
-    }
-
-    /// The reason in words.
-    pub(crate) fn detail(self) -> Option<String> {
-        match self {
-            Self::Accept => None,
-            Self::Reject(Reject::Drop(reason)) => Some(reason.to_string()),
-            Self::Reject(Reject::NotMrc(reason)) => Some(reason.to_string()),
-            Self::Unknown => {
-                Some("the capture holds only a part of the frame: capture with a larger snap length".into())
-            }
-        }
-    }
 }
 
 pub(crate) fn decode(frame: &CapturedFrame, settings: &Settings) -> Decoded {
@@ -96,13 +69,14 @@ pub(crate) fn decode(frame: &CapturedFrame, settings: &Settings) -> Decoded {
         time: frame.time,
         captured_len: frame.bytes.len(),
         cut_from: frame.cut_from,
+        place: frame.place.clone(),
+        direction: frame.direction,
         opcode: None,
         sections: frame.cooked.iter().cloned().collect(),
         ev: None,
         dscp: None,
         ecn: None,
         payload: Vec::new(),
-        show_data: settings.show_data,
         trimmed,
         icrc: None,
         verdict,
@@ -180,43 +154,3 @@ impl Below {
         })
     }
 }
-
-/// The verdict, and whether the packet was trimmed by a switch.
-fn judge(frame: &CapturedFrame, settings: &Settings) -> (Verdict, bool) {
-    let rules = ReceiveRules {
-        udp_ports: &settings.udp_ports,
-        dscps: &settings.dscps,
-        ev_layout: settings.ev_layout,
-    };
-    let as_captured = mrc_wire::parse(Frame::whole(&frame.bytes), &rules);
-    let Some(cut_from) = frame.cut_from else {
-        return match as_captured {
-            Ok(packet) => (Verdict::Accept, packet.is_trimmed()),
-            Err(reject) => (Verdict::Reject(reject), reject == DropReason::TrimmedControl.into()),
-        };
-    };
-    (judge_cut(&frame.bytes, cut_from, as_captured.err(), &rules), false)
-}
-
-/// The verdict on a frame of which only the first bytes were captured.
-fn judge_cut(captured: &[u8], wire_len: usize, as_captured: Option<Reject>, rules: &ReceiveRules<'_>) -> Verdict {
-    match as_captured {
-        // These may follow from missing bytes.
-        None | Some(Reject::Drop(_) | Reject::NotMrc(NotMrc::FrameShort | NotMrc::IpLength | NotMrc::PayloadShort)) => {
-        }
-        Some(reject) => return Verdict::Reject(reject),
-    }
-    // The missing bytes as zeros: what does not depend on them is judged, and only what hangs on the ICRC is not.
-    let mut bytes = captured.to_vec();
-    bytes.resize(wire_len.clamp(captured.len(), LONGEST_FRAME.max(captured.len())), 0);
-    match mrc_wire::parse(Frame::whole(&bytes), rules) {
-        Ok(packet) if !packet.is_trimmed() => Verdict::Accept,
-        Ok(_) | Err(Reject::Drop(DropReason::Icrc | DropReason::TrimmedControl)) => Verdict::Unknown,
-        // Headers that were not captured are zeros too.
-        Err(_) if captured.len() < HEADERS_NEEDED => Verdict::Unknown,
-        Err(reject) => Verdict::Reject(reject),
-    }
-}
-
-/// With this much of a frame all headers are there, whatever its mode (but for a long segment list).
-const HEADERS_NEEDED: usize = 14 + 4 + 40 + 24 + 40 + 8 + 12;

@@ -1,20 +1,25 @@
-//! `mrc-dump`: shows MRC packets field by field, and what a receiver would do with them.
+//! `mrc-dump`: shows MRC packets field by field, sums captures up, and captures from engines.
 
 mod args;
 mod decode;
 mod fields;
 mod input;
 mod json;
+mod live;
+mod show;
+mod summary;
 mod text;
+mod verdict;
 
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::process::ExitCode;
 
 use args::{Args, Command, DecodeArgs};
 use clap::Parser;
-use input::InputError;
+use input::{InputError, Item};
+use show::Show;
 
-/// At least one packet would be dropped.
+/// At least one packet would be dropped, or is cut.
 const DROPPED: u8 = 1;
 /// Nothing, or not all, could be read.
 const BAD_INPUT: u8 = 2;
@@ -26,6 +31,8 @@ enum RunError {
     Input(#[from] InputError),
     #[error(transparent)]
     Dscp(#[from] mrc_wire::DscpError),
+    #[error(transparent)]
+    Live(#[from] live::LiveError),
     #[error("cannot write the result: {0}: check where standard output goes")]
     Output(#[from] io::Error),
 }
@@ -35,9 +42,13 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
-    let Command::Decode(decode) = args.command;
-    match run(&decode) {
-        Ok(any_dropped) => ExitCode::from(if any_dropped { DROPPED } else { 0 }),
+    let result = match &args.command {
+        Command::Decode(args) => decode(args),
+        Command::Summary(args) => summary::run(args).map(|()| false),
+        Command::Live(args) => live::run(args).map(|()| false),
+    };
+    match result {
+        Ok(any_bad) => ExitCode::from(if any_bad { DROPPED } else { 0 }),
         // Someone like `head` has seen enough.
         Err(RunError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
@@ -71,22 +82,16 @@ fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(BAD_INPUT)
 }
 
-/// Shows every packet; true if one of them would be dropped.
-fn run(args: &DecodeArgs) -> Result<bool, RunError> {
-    let settings = args.settings()?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut any_dropped = false;
-    let result = input::each_frame(&args.input, &mut |frame| -> Result<(), RunError> {
-        let packet = decode::decode(&frame, &settings);
-        any_dropped |= packet.verdict.is_drop();
-        if args.json {
-            json::write(&mut out, &packet)?;
-        } else {
-            text::write(&mut out, &packet)?;
+/// Shows every packet; true if one of them would be dropped, or is cut.
+fn decode(args: &DecodeArgs) -> Result<bool, RunError> {
+    let mut show = Show::new(&args.receiver, args.receiver.filter.clone(), &args.show)?;
+    let result = input::each_item(&args.input, &mut |item| -> Result<(), RunError> {
+        if let Item::Frame(frame) = item {
+            show.frame(&frame)?;
         }
         Ok(())
     });
     // What was decoded before an error is shown before it.
-    out.flush()?;
-    result.map(|()| any_dropped)
+    show.flush()?;
+    result.map(|()| show.any_bad)
 }

@@ -5,14 +5,14 @@ use std::io::{self, Write};
 use serde_json::Value;
 
 use crate::decode::Decoded;
-use crate::json::hex;
+use crate::json::{direction, hex};
 
 const WIDTH: usize = 116;
 /// Data bytes that are shown unless all are asked for.
 const DATA_SHOWN: usize = 32;
 const DATA_PER_LINE: usize = 32;
 
-pub(crate) fn write(out: &mut impl Write, packet: &Decoded) -> io::Result<()> {
+pub(crate) fn write(out: &mut impl Write, packet: &Decoded, show_data: bool) -> io::Result<()> {
     headline(out, packet)?;
     for section in &packet.sections {
         let fields = section
@@ -22,7 +22,7 @@ pub(crate) fn write(out: &mut impl Write, packet: &Decoded) -> io::Result<()> {
         wrapped(out, section.name, fields)?;
     }
     if !packet.payload.is_empty() {
-        data(out, packet)?;
+        data(out, packet, show_data)?;
     }
     if let Some(icrc) = packet.icrc {
         let judgement = if icrc.is_right() {
@@ -39,6 +39,15 @@ fn headline(out: &mut impl Write, packet: &Decoded) -> io::Result<()> {
     write!(out, "#{}", packet.number)?;
     if let Some(time) = packet.time {
         write!(out, "  {}.{:09}", time.as_secs(), time.subsec_nanos())?;
+    }
+    match (
+        packet.place.as_ref().and_then(|place| place.name.as_deref()),
+        packet.direction,
+    ) {
+        (Some(name), Some(way)) => write!(out, "  {name} {}", direction(way))?,
+        (Some(name), None) => write!(out, "  {name}")?,
+        (None, Some(way)) => write!(out, "  {}", direction(way))?,
+        (None, None) => {}
     }
     match packet.cut_from {
         Some(wire_len) => write!(out, "  {} of {wire_len} bytes", packet.captured_len)?,
@@ -66,8 +75,8 @@ fn headline(out: &mut impl Write, packet: &Decoded) -> io::Result<()> {
     }
 }
 
-fn data(out: &mut impl Write, packet: &Decoded) -> io::Result<()> {
-    let shown = if packet.show_data {
+fn data(out: &mut impl Write, packet: &Decoded, show_data: bool) -> io::Result<()> {
+    let shown = if show_data {
         packet.payload.len()
     } else {
         packet.payload.len().min(DATA_SHOWN)

@@ -279,7 +279,7 @@ fn options_say_what_the_receiver_is_configured_for() {
     let without = run(&["decode", "--json", "--dscp", "trimmed_lasthop=none", &lasthop]).object();
     assert_eq!(
         (&without["verdict"], &without["reason"]),
-        (&json!("not-mrc"), &json!("ip_length"))
+        (&json!("cut"), &json!("frame_cut"))
     );
 }
 
@@ -305,8 +305,34 @@ fn noise_is_decoded_without_a_crash() {
             .map(|keep| to_hex(&bytes_of(name)[..keep]))
             .collect();
         let run = run_with(&["decode", "--json", "-"], lines.join("\n").as_bytes());
-        assert_eq!(run.status, 0, "a cut packet is not MRC: {}", run.stderr);
+        assert_eq!(run.status, 1, "{}", run.stderr);
         assert_eq!(run.objects().len(), lines.len());
-        assert!(run.objects().iter().all(|object| object["verdict"] == json!("not-mrc")));
+        for (keep, object) in run.objects().iter().enumerate() {
+            assert_eq!(object["verdict"], json!("cut"), "{object}");
+            let detail = object["detail"].as_str().unwrap();
+            // As soon as the IP header is there, what is missing is known.
+            if keep >= 14 + 40 {
+                let missing = bytes_of(name).len() - 1 - keep;
+                assert_eq!(detail, format!("the frame ends {missing} bytes before its packet does"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cut_frame_of_another_protocol_is_none_of_ours() {
+    let ack = bytes_of("transport_ack");
+    let (mut tcp, mut port, mut roce) = (ack.clone(), ack.clone(), ack);
+    tcp[20] = 6;
+    port[56] = 0;
+    roce[62] = 0x81;
+    for (bytes, keep) in [(tcp, 60), (port, 70), (roce, 80)] {
+        let run = run(&["decode", "--json", &to_hex(&bytes[..keep])]);
+        assert_eq!(
+            (run.status, &run.object()["verdict"]),
+            (0, &json!("not-mrc")),
+            "{}",
+            run.stdout
+        );
     }
 }

@@ -1,15 +1,20 @@
 //! pcap and pcapng files.
 
 use std::io::Read;
+use std::rc::Rc;
 use std::time::Duration;
 
+use mrc_capture::Direction;
 use pcap_file::pcap::PcapReader;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
+use pcap_file::pcapng::blocks::packet::PacketOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 use pcap_file::{DataLink, PcapError, TsResolution};
 
 use super::link::Link;
-use super::{CapturedFrame, InputError};
+use super::{CapturedFrame, InputError, Item, Place, Statistics};
 
 /// The two file formats.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +37,11 @@ impl Format {
     }
 }
 
-pub(super) fn each_frame<E: From<InputError>>(
+pub(super) fn each_item<E: From<InputError>>(
     name: &str,
     format: Format,
     reader: impl Read,
-    each: &mut impl FnMut(CapturedFrame) -> Result<(), E>,
+    each: &mut impl FnMut(Item) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut capture = Capture { name, frames: 0, each };
     match format {
@@ -73,7 +78,7 @@ impl<F> Capture<'_, F> {
 
     fn pcap<E: From<InputError>>(&mut self, reader: impl Read) -> Result<(), E>
     where
-        F: FnMut(CapturedFrame) -> Result<(), E>,
+        F: FnMut(Item) -> Result<(), E>,
     {
         let mut reader = PcapReader::new(reader).map_err(|error| self.damaged(&error))?;
         let header = reader.header();
@@ -86,23 +91,35 @@ impl<F> Capture<'_, F> {
                 TsResolution::NanoSecond => packet.ts_frac,
             };
             let time = Duration::from_secs(packet.ts_sec.into()) + Duration::from_nanos(fraction.into());
-            self.frame(link, Some(time), &packet.data, packet.orig_len)?;
+            self.frame(link, Some(time), &packet.data, packet.orig_len, None)?;
         }
         Ok(())
     }
 
     fn pcapng<E: From<InputError>>(&mut self, reader: impl Read) -> Result<(), E>
     where
-        F: FnMut(CapturedFrame) -> Result<(), E>,
+        F: FnMut(Item) -> Result<(), E>,
     {
         let mut reader = PcapNgReader::new(reader).map_err(|error| self.damaged(&error))?;
         let mut interfaces: Vec<Interface> = Vec::new();
         while let Some(block) = reader.next_block() {
             match block.map_err(|error| self.damaged(&error))? {
                 Block::SectionHeader(_) => interfaces.clear(),
-                Block::InterfaceDescription(described) => interfaces.push(Interface::of(&described)),
+                Block::InterfaceDescription(described) => {
+                    interfaces.push(Interface::of(interfaces.len() as u32 + 1, &described));
+                }
+                Block::InterfaceStatistics(statistics) => {
+                    let dropped = statistics.options.iter().filter_map(|option| match option {
+                        InterfaceStatisticsOption::IsbIfDrop(count) | InterfaceStatisticsOption::IsbOsDrop(count) => {
+                            Some(*count)
+                        }
+                        _ => None,
+                    });
+                    (self.each)(Item::Statistics(Statistics { dropped: dropped.sum() }))?;
+                }
                 Block::EnhancedPacket(packet) => {
                     let interface = self.interface(&interfaces, packet.interface_id)?;
+                    let direction = packet.options.iter().find_map(direction);
                     // The reader takes every stamp for nanoseconds; the interface says what it counts.
                     let time = interface.time(packet.timestamp.as_nanos() as u64);
                     self.frame(
@@ -110,6 +127,7 @@ impl<F> Capture<'_, F> {
                         Some(time),
                         &packet.data,
                         packet.original_len,
+                        Some((&interface.place, direction)),
                     )?;
                 }
                 Block::Packet(packet) => {
@@ -120,6 +138,7 @@ impl<F> Capture<'_, F> {
                         Some(time),
                         &packet.data,
                         packet.original_len,
+                        Some((&interface.place, packet.options.iter().find_map(direction_of_old))),
                     )?;
                 }
                 Block::SimplePacket(packet) => {
@@ -129,7 +148,8 @@ impl<F> Capture<'_, F> {
                         captured = captured.min(interface.snaplen as usize);
                     }
                     let data = packet.data.get(..captured).unwrap_or(&packet.data);
-                    self.frame(self.link(interface.link_type)?, None, data, packet.original_len)?;
+                    let place = Some((&interface.place, None));
+                    self.frame(self.link(interface.link_type)?, None, data, packet.original_len, place)?;
                 }
                 _ => {}
             }
@@ -137,8 +157,8 @@ impl<F> Capture<'_, F> {
         Ok(())
     }
 
-    fn interface(&self, interfaces: &[Interface], id: u32) -> Result<Interface, InputError> {
-        let known = interfaces.get(id as usize).copied();
+    fn interface<'i>(&self, interfaces: &'i [Interface], id: u32) -> Result<&'i Interface, InputError> {
+        let known = interfaces.get(id as usize);
         known.ok_or_else(|| self.damaged(&PcapError::InvalidInterfaceId(id)))
     }
 
@@ -148,34 +168,60 @@ impl<F> Capture<'_, F> {
         time: Option<Duration>,
         data: &[u8],
         original_len: u32,
+        place: Option<(&Place, Option<Direction>)>,
     ) -> Result<(), E>
     where
-        F: FnMut(CapturedFrame) -> Result<(), E>,
+        F: FnMut(Item) -> Result<(), E>,
     {
         self.frames += 1;
         let (bytes, cooked) = link.ethernet(data);
         let missing = (original_len as usize).saturating_sub(data.len());
         let cut_from = (missing > 0).then_some(bytes.len() + missing);
-        (self.each)(CapturedFrame {
+        (self.each)(Item::Frame(CapturedFrame {
             number: self.frames,
             time,
             bytes,
             cut_from,
             cooked,
-        })
+            place: place.map(|(place, _)| place.clone()),
+            direction: place.and_then(|(_, direction)| direction),
+        }))
+    }
+}
+
+/// The flags word of a packet: its lowest two bits are the direction.
+fn direction(option: &EnhancedPacketOption<'_>) -> Option<Direction> {
+    match option {
+        EnhancedPacketOption::Flags(flags) => of_flags(*flags),
+        _ => None,
+    }
+}
+
+fn direction_of_old(option: &PacketOption<'_>) -> Option<Direction> {
+    match option {
+        PacketOption::Flags(flags) => of_flags(*flags),
+        _ => None,
+    }
+}
+
+fn of_flags(flags: u32) -> Option<Direction> {
+    match flags & 3 {
+        1 => Some(Direction::Rx),
+        2 => Some(Direction::Tx),
+        _ => None,
     }
 }
 
 /// What a pcapng file says about the place where a frame was captured.
-#[derive(Clone, Copy)]
 struct Interface {
+    place: Place,
     link_type: DataLink,
     snaplen: u32,
     ticks_per_second: u64,
 }
 
 impl Interface {
-    fn of(described: &InterfaceDescriptionBlock<'_>) -> Self {
+    fn of(number: u32, described: &InterfaceDescriptionBlock<'_>) -> Self {
         let resolution = described.options.iter().find_map(|option| match option {
             InterfaceDescriptionOption::IfTsResol(value) => Some(*value),
             _ => None,
@@ -184,7 +230,12 @@ impl Interface {
         let resolution = resolution.unwrap_or(6);
         let base: u64 = if resolution & 0x80 == 0 { 10 } else { 2 };
         let ticks_per_second = base.checked_pow(u32::from(resolution & 0x7f)).unwrap_or(u64::MAX);
+        let name = described.options.iter().find_map(|option| match option {
+            InterfaceDescriptionOption::IfName(name) => Some(Rc::from(&**name)),
+            _ => None,
+        });
         Self {
+            place: Place { number, name },
             link_type: described.linktype,
             snaplen: described.snaplen,
             ticks_per_second,

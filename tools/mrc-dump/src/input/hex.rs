@@ -1,6 +1,6 @@
 //! Frames as hex digits.
 
-use super::{CapturedFrame, InputError};
+use super::{CapturedFrame, InputError, Item};
 
 /// Could this be a frame? What is wrong with it in detail is said by [`frame`].
 pub(super) fn looks_like_hex(text: &str) -> bool {
@@ -18,12 +18,12 @@ fn without_prefix(text: &str) -> &str {
 pub(super) fn each_line<E: From<InputError>>(
     name: &str,
     text: &str,
-    each: &mut impl FnMut(CapturedFrame) -> Result<(), E>,
+    each: &mut impl FnMut(Item) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut number = 0;
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         number += 1;
-        each(frame(name, line, number)?)?;
+        each(Item::Frame(frame(name, line, number)?))?;
     }
     if number == 0 {
         return Err(InputError::Empty { name: name.to_owned() }.into());
@@ -55,6 +55,8 @@ pub(super) fn frame(name: &str, text: &str, number: u64) -> Result<CapturedFrame
         bytes,
         cut_from: None,
         cooked: None,
+        place: None,
+        direction: None,
     })
 }
 

@@ -7,9 +7,32 @@ mod link;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
+use mrc_capture::Direction;
+
 use crate::fields::Section;
+
+/// What a capture holds.
+pub(crate) enum Item {
+    Frame(CapturedFrame),
+    Statistics(Statistics),
+}
+
+/// What a capture says of one of its interfaces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Statistics {
+    pub(crate) dropped: u64,
+}
+
+/// The place where a frame was captured.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Counted from 1: in captures of an engine the number of the port.
+    pub(crate) number: u32,
+    pub(crate) name: Option<Rc<str>>,
+}
 
 /// One frame as it was captured.
 pub(crate) struct CapturedFrame {
@@ -23,6 +46,16 @@ pub(crate) struct CapturedFrame {
     pub(crate) cut_from: Option<usize>,
     /// What the capture has in place of an Ethernet header; `bytes` then starts with a made-up one.
     pub(crate) cooked: Option<Section>,
+    /// Only in pcapng files.
+    pub(crate) place: Option<Place>,
+    pub(crate) direction: Option<Direction>,
+}
+
+impl CapturedFrame {
+    /// Length on the wire.
+    pub(crate) fn wire_len(&self) -> usize {
+        self.cut_from.unwrap_or(self.bytes.len())
+    }
 }
 
 /// What is wrong with the input.
@@ -50,10 +83,10 @@ pub(crate) enum InputError {
     LinkType { name: String, link_type: String },
 }
 
-/// Hands every frame of the input to `each`, in order.
-pub(crate) fn each_frame<E: From<InputError>>(
+/// Hands everything of the input to `each`, in order.
+pub(crate) fn each_item<E: From<InputError>>(
     input: &[String],
-    each: &mut impl FnMut(CapturedFrame) -> Result<(), E>,
+    each: &mut impl FnMut(Item) -> Result<(), E>,
 ) -> Result<(), E> {
     if let [only] = input {
         if only == "-" {
@@ -72,7 +105,7 @@ pub(crate) fn each_frame<E: From<InputError>>(
     if !hex::looks_like_hex(&joined) {
         return Err(InputError::NoInput(input.first().cloned().unwrap_or_default()).into());
     }
-    each(hex::frame("the hex digits", &joined, 1)?)
+    each(Item::Frame(hex::frame("the hex digits", &joined, 1)?))
 }
 
 /// Anything that can be opened; a directory is left to the error message of opening it.
@@ -81,10 +114,11 @@ fn is_file(name: &str) -> bool {
     Path::new(name).try_exists().unwrap_or(false)
 }
 
-fn from_reader<E: From<InputError>>(
+/// The same from anything that can be read, such as a socket.
+pub(crate) fn from_reader<E: From<InputError>>(
     name: &str,
     mut reader: impl Read,
-    each: &mut impl FnMut(CapturedFrame) -> Result<(), E>,
+    each: &mut impl FnMut(Item) -> Result<(), E>,
 ) -> Result<(), E> {
     let read_error = |source| InputError::Read {
         name: name.to_owned(),
@@ -93,7 +127,7 @@ fn from_reader<E: From<InputError>>(
     let mut magic = Vec::new();
     reader.by_ref().take(4).read_to_end(&mut magic).map_err(read_error)?;
     if let Some(format) = capture::Format::of(&magic) {
-        return capture::each_frame(name, format, Cursor::new(magic).chain(reader), each);
+        return capture::each_item(name, format, Cursor::new(magic).chain(reader), each);
     }
     let mut bytes = magic;
     reader.read_to_end(&mut bytes).map_err(read_error)?;
