@@ -5,13 +5,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use mrc_dataplane::engine::{
-    Command, CommandError, CqId, CreateQp, Engine, EngineConfig, EventSink, MAX_MESSAGE, Outcome, PathInfo, QpChange,
-    QpInfo, QpRings, Reply, Rings, Snapshot,
+    Command, CommandError, CqId, CreateQp, Engine, EngineConfig, EvProfileInfo, EvSelection, EventSink, MAX_MESSAGE,
+    Outcome, PathInfo, QpChange, QpInfo, QpRings, Reply, Rings, Snapshot,
 };
 use mrc_dataplane::neigh::NextHops;
 use mrc_dataplane::port::Port;
+use mrc_dataplane::profile::ProfileRef;
 use mrc_dataplane::region::{PdId, RegionMemory};
 use mrc_dataplane::ring::CompletionConsumer;
+use mrc_protocol::profile::EntryState;
 use mrc_wire::{Encap, EvLayout, Qpn};
 
 use crate::access::Access;
@@ -166,6 +168,23 @@ impl DeviceContext {
         self.inner.engine.counters()
     }
 
+    /// An EV profile, by name or number: its EVs, their names and states. A state is ASSUMED_BAD if any queue pair of this device
+    /// found the path bad (api.md §4.7).
+    ///
+    /// # Errors
+    /// [`Error::Command`] if there is no such profile.
+    pub fn ev_profile(&self, profile: &str) -> Result<EvProfileInfo> {
+        self.inner.query_ev_profile(ProfileRef::from(profile))
+    }
+
+    /// Denies or allows EVs of a profile, at once and in all queue pairs that use it (api.md §4.8). Returns how many those are.
+    ///
+    /// # Errors
+    /// [`Error::Command`] if there is no such profile, or none of its EVs is meant.
+    pub fn set_ev_state(&self, profile: &str, evs: EvSelection, state: EntryState) -> Result<usize> {
+        self.inner.set_ev_state(ProfileRef::from(profile), evs, state)
+    }
+
     /// The engine itself, for its command line tools.
     pub fn engine(&self) -> &Engine {
         &self.inner.engine
@@ -202,10 +221,10 @@ fn limits(engine: &Engine) -> DeviceLimits {
         .into_iter()
         .chain(attributes.address_v4.map(Gid::from))
         .collect();
-    let encap = if attributes.address_v6.is_some() {
-        Encap::Ipv6
-    } else {
-        Encap::Ipv4
+    let encap = match (attributes.tunnel, attributes.address_v6) {
+        (Some(tunnel), _) => tunnel,
+        (None, Some(_)) => Encap::Ipv6,
+        (None, None) => Encap::Ipv4,
     };
     DeviceLimits {
         gids,
@@ -336,6 +355,20 @@ impl DeviceInner {
     pub(crate) fn query_paths(&self, qpn: Qpn) -> Result<Vec<PathInfo>> {
         match self.command(Command::QueryPaths { qpn })?.reply {
             Reply::Paths(paths) => Ok(paths),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn query_ev_profile(&self, profile: ProfileRef) -> Result<EvProfileInfo> {
+        match self.command(Command::QueryEvProfile { profile })?.reply {
+            Reply::EvProfile(info) => Ok(*info),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn set_ev_state(&self, profile: ProfileRef, evs: EvSelection, state: EntryState) -> Result<usize> {
+        match self.command(Command::SetEvState { profile, evs, state })?.reply {
+            Reply::Changed(count) => Ok(count),
             other => Err(unexpected(&other)),
         }
     }

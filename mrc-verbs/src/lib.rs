@@ -85,8 +85,14 @@ pub use error::{Error, Result};
 pub use event::AsyncEvent;
 pub use gid::{AddressFamily, Gid};
 pub use memory::{MemoryRegion, RegionSlice, RemoteAddress, RemoteRegion};
-pub use mrc_dataplane::engine::{EngineConfig, PathInfo, PortConfig, Snapshot};
-pub use mrc_protocol::EvState;
+pub use mrc_dataplane::config_file::parse as parse_config;
+pub use mrc_dataplane::engine::{
+    EngineConfig, EvEntryInfo, EvProfileInfo, EvSelection, PathInfo, PortConfig, PortSnapshot, Snapshot, WindowInfo,
+};
+pub use mrc_protocol::cc::SchedulerState;
+pub use mrc_protocol::profile::{EntryState, EvValue, PortEv};
+pub use mrc_protocol::{EvState, QpStats, Reason};
+pub use mrc_wire::PortNum;
 pub use pd::ProtectionDomain;
 pub use qp::{
     AddressVector, PostListError, QpAttr, QpAttrInForce, QpCapabilities, QpConfig, QpInit, QpQuery, QpSizes, QpState,

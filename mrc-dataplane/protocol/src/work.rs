@@ -298,8 +298,8 @@ pub enum CreateError {
 /// Why a queue pair cannot get other paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum UniverseError {
-    /// Not in RESET.
-    #[error("queue pair in state {0:?}: its paths can be exchanged in RESET only")]
+    /// Neither in RESET nor in INIT.
+    #[error("queue pair in state {0:?}: its paths can be exchanged in RESET and INIT only")]
     State(crate::QpState),
     /// Not between INIT and RESET.
     #[error("queue pair in RESET, or destroyed: its paths are exchanged with its attributes")]

@@ -66,14 +66,13 @@ pub(super) fn find_way(next_hops: &dyn NextHops, ports: &[PortFacts], remote: Ip
     }
 }
 
-/// How packets to this peer are wrapped.
+/// How packets to this peer are wrapped without a tunnel.
 pub(super) fn encap_towards(remote: IpAddr) -> Encap {
     if remote.is_ipv4() { Encap::Ipv4 } else { Encap::Ipv6 }
 }
 
 /// MRC packets are never fragmented, so every port must carry the largest (api.md D6).
-pub(super) fn check_pmtu(ports: &[PortFacts], pmtu: Pmtu, remote: IpAddr) -> Result<(), CommandError> {
-    let encap = encap_towards(remote);
+pub(super) fn check_pmtu(ports: &[PortFacts], pmtu: Pmtu, encap: Encap) -> Result<(), CommandError> {
     let fits = |port: &PortFacts| port.largest_pmtu(encap);
     let Some(small) = ports.iter().find(|port| fits(port) < Some(pmtu)) else {
         return Ok(());

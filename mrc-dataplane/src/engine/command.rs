@@ -4,9 +4,14 @@
 
 use std::net::IpAddr;
 
-use mrc_protocol::{EvState, InitAttr, ModifyAttr, PathConfig, QpState, QpStats, Reason, RtrAttr, RtsAttr, Tuning};
+use mrc_protocol::cc::{Nscc, SchedulerState};
+use mrc_protocol::profile::{EntryState, EvMode, EvValue, PortEv};
+use mrc_protocol::{
+    EvState, InitAttr, ModifyAttr, PathConfig, QpState, QpStats, Qpcc, Reason, RtrAttr, RtsAttr, Tuning,
+};
 use mrc_wire::{Ev, Pmtu, PortNum, Psn, Qpn};
 
+use crate::profile::{ProfileId, ProfileRef};
 use crate::region::{Access, PdId, RegionMemory};
 use crate::ring::{CompletionConsumer, Doorbell, RecvProducer, SendProducer};
 
@@ -67,6 +72,21 @@ pub enum Command {
         /// Which queue pair.
         qpn: Qpn,
     },
+    /// Asks for an EV profile and the states of its EVs: [`Reply::EvProfile`].
+    QueryEvProfile {
+        /// Which.
+        profile: ProfileRef,
+    },
+    /// Denies, allows or banishes EVs of a profile, in all queue pairs that use it (api.md §4.8 `MODIFY_EV_STATE`):
+    /// [`Reply::Changed`].
+    SetEvState {
+        /// Which profile.
+        profile: ProfileRef,
+        /// Which EVs; refused if there are none.
+        evs: EvSelection,
+        /// What they become.
+        state: EntryState,
+    },
     /// Ends a queue pair: owed acknowledgements go out, then nothing of it happens any more but answers to duplicates, for
     /// a second (api.md D11). Its completions that nobody took stay in the queues:
     /// [`CompletionConsumer::discard`] removes them.
@@ -103,6 +123,10 @@ pub struct CreateQp {
     pub path: Option<PathConfig>,
     /// Habits of the protocol.
     pub tuning: Tuning,
+    /// EV profile; `None`: what the device says for the peer (api.md §3.4).
+    pub ev_profile: Option<ProfileRef>,
+    /// CC profile; `None`: what the device says for the peer.
+    pub cc_profile: Option<ProfileRef>,
 }
 
 impl CreateQp {
@@ -121,6 +145,8 @@ impl CreateQp {
             sq_sig_all: false,
             path: None,
             tuning: Tuning::default(),
+            ev_profile: None,
+            cc_profile: None,
         }
     }
 }
@@ -171,6 +197,51 @@ pub enum Reply {
     QpInfo(Box<QpInfo>),
     /// Its paths.
     Paths(Vec<PathInfo>),
+    /// About an EV profile.
+    EvProfile(Box<EvProfileInfo>),
+    /// So many entries were changed.
+    Changed(usize),
+}
+
+/// Some EVs of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvSelection {
+    /// The path of this name.
+    Named(String),
+    /// This value on this port.
+    Exactly(PortEv),
+    /// All on this port.
+    OnPort(PortNum),
+    /// All.
+    All,
+}
+
+/// What is known of an EV profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvProfileInfo {
+    /// Number.
+    pub id: ProfileId,
+    /// Name, or else the number.
+    pub name: String,
+    /// Who makes its EVs.
+    pub mode: Option<EvMode>,
+    /// EVs that must stay usable.
+    pub min_active: u32,
+    /// Queue pairs that use it.
+    pub bound_qps: u32,
+    /// Its EVs.
+    pub entries: Vec<EvEntryInfo>,
+}
+
+/// One EV of a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvEntryInfo {
+    /// Value and port.
+    pub ev: PortEv,
+    /// What people call its path.
+    pub name: Option<String>,
+    /// DENIED, or ASSUMED_BAD if the controller or any queue pair says so, else GOOD (api.md §4.7).
+    pub state: EntryState,
 }
 
 /// The ends of new rings, beside a reply.
@@ -222,13 +293,71 @@ pub struct QpInfo {
     pub unack_psn: Psn,
     /// What the protocol has counted.
     pub stats: QpStats,
+    /// Smoothed round trip and its variation; 0 before the first sample.
+    pub rtt_ns: (u64, u64),
+    /// The window that it sends under, from RTR on; others may share it.
+    pub window: Option<WindowInfo>,
+    /// Name of its EV profile, or its number; empty before RTR.
+    pub ev_profile: String,
+    /// Name of its CC profile, or its number; empty before RTR.
+    pub cc_profile: String,
     /// Why nothing can be sent on a port, per port that has a reason.
     pub unreachable: Vec<(PortNum, String)>,
 }
 
-/// One path of a queue pair.
+/// A congestion window (protocol.md §10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WindowInfo {
+    /// The window; `None`: only packets per port are limited.
+    pub cwnd_bytes: Option<u64>,
+    /// Its upper limit, with NSCC.
+    pub max_wnd_bytes: Option<u64>,
+    /// Bytes in flight.
+    pub inflight_bytes: i64,
+    /// Packets in flight.
+    pub inflight_packets: u32,
+    /// Idle round trip of a full packet, as far as it is known.
+    pub base_rtt_ns: u64,
+    /// Queueing delay that is aimed at.
+    pub target_qdelay_ns: u64,
+    /// Average queueing delay, with NSCC.
+    pub avg_delay_ns: Option<u64>,
+    /// The responder asks for less at present.
+    pub limited: bool,
+    /// Where it stands in the scheduler (protocol.md §10.6).
+    pub state: SchedulerState,
+}
+
+impl WindowInfo {
+    pub(super) fn of(cc: &Qpcc, state: SchedulerState) -> Self {
+        let nscc = cc.as_nscc();
+        Self {
+            cwnd_bytes: cc.cwnd_bytes(),
+            max_wnd_bytes: nscc.map(Nscc::max_wnd_bytes),
+            inflight_bytes: cc.inflight_bytes(),
+            inflight_packets: cc.inflight_packets(),
+            base_rtt_ns: cc.base_rtt_ns(),
+            target_qdelay_ns: cc.target_qdelay_ns(),
+            avg_delay_ns: nscc.map(Nscc::avg_delay_ns),
+            limited: nscc.is_some_and(Nscc::is_limited),
+            state,
+        }
+    }
+}
+
+/// One path of a queue pair.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathInfo {
+    /// What people call it, if its profile says so.
+    pub name: Option<String>,
+    /// The EV as its profile has it, not expanded.
+    pub value: Option<EvValue>,
+    /// Write packets sent on it, retransmissions included.
+    pub packets: u64,
+    /// Packets lost on it, as far as nothing else explains the loss.
+    pub losses: u32,
+    /// Marks (CE) reported of it.
+    pub marks: u32,
     /// Entropy value.
     pub ev: Ev,
     /// Port it leaves from.

@@ -16,8 +16,10 @@ use super::config::EngineConfig;
 use super::error::CommandError;
 use super::job::{Answer, NewQp, Task};
 use super::ports::PortFacts;
+use super::profiles::Bound;
 use super::threads::Threads;
 use crate::neigh::NextHops;
+use crate::profile::Registry;
 use crate::region::{Access, PdId, Region, RegionMemory, random_bytes, random_u32};
 use crate::ring::{BELLS, Doorbell, completion_queue, recv_ring, send_ring};
 
@@ -33,14 +35,15 @@ pub const MAX_SGE: u32 = 32;
 /// Most inline data of a send request.
 pub const MAX_INLINE: u32 = 1024;
 
-struct QpRecord {
-    thread: usize,
-    key: u32,
+pub(super) struct QpRecord {
+    pub(super) thread: usize,
+    pub(super) key: u32,
     pd: PdId,
     send_cq: CqId,
     recv_cq: CqId,
     /// Peer and own address, from RTR on.
-    addresses: Option<(IpAddr, IpAddr)>,
+    pub(super) addresses: Option<(IpAddr, IpAddr)>,
+    pub(super) profiles: Bound,
 }
 
 #[derive(Default)]
@@ -51,7 +54,8 @@ struct PdRecord {
 
 /// The register of objects.
 pub(super) struct Control {
-    config: EngineConfig,
+    pub(super) config: EngineConfig,
+    pub(super) registry: Registry,
     next_hops: Arc<dyn NextHops>,
     next_pd: u32,
     pds: BTreeMap<PdId, PdRecord>,
@@ -59,7 +63,7 @@ pub(super) struct Control {
     cqs: BTreeMap<CqId, u32>,
     regions: HashMap<u32, (Region, PdId)>,
     rkeys: BTreeSet<u32>,
-    qps: HashMap<Qpn, QpRecord>,
+    pub(super) qps: HashMap<Qpn, QpRecord>,
     /// Numbers and keys that are not to be used again yet.
     resting: VecDeque<(Instant, Qpn, usize, u32)>,
     /// By thread: the keys in use or resting.
@@ -67,10 +71,11 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn new(config: EngineConfig, next_hops: Arc<dyn NextHops>) -> Self {
+    pub(super) fn new(config: EngineConfig, registry: Registry, next_hops: Arc<dyn NextHops>) -> Self {
         let keys = vec![BTreeSet::new(); config.threads.into()];
         Self {
             config,
+            registry,
             next_hops,
             next_pd: 1,
             pds: BTreeMap::new(),
@@ -136,16 +141,30 @@ impl Control {
             Command::QueryQp { qpn } => {
                 let record = self.qp(qpn)?;
                 match threads.one(record.thread, Task::Query { key: record.key })? {
-                    Answer::Info(info) => Ok(Reply::QpInfo(info).into()),
+                    Answer::Info(mut info) => {
+                        self.name_profiles(record, &mut info);
+                        Ok(Reply::QpInfo(info).into())
+                    }
                     _ => Ok(Reply::Done.into()),
                 }
             }
             Command::QueryPaths { qpn } => {
                 let record = self.qp(qpn)?;
                 match threads.one(record.thread, Task::QueryPaths { key: record.key })? {
-                    Answer::Paths(paths) => Ok(Reply::Paths(paths).into()),
+                    Answer::Paths(mut paths) => {
+                        self.name_paths(record, &mut paths);
+                        Ok(Reply::Paths(paths).into())
+                    }
                     _ => Ok(Reply::Done.into()),
                 }
+            }
+            Command::QueryEvProfile { profile } => {
+                let info = self.ev_profile_info(&profile, threads)?;
+                Ok(Reply::EvProfile(Box::new(info)).into())
+            }
+            Command::SetEvState { profile, evs, state } => {
+                let changed = self.set_ev_state(&profile, &evs, state, threads)?;
+                Ok(Reply::Changed(changed).into())
             }
             Command::DestroyQp { qpn } => self.destroy_qp(qpn, threads),
         }
@@ -207,9 +226,7 @@ impl Control {
     }
 
     fn create_qp(&mut self, create: CreateQp, threads: &Threads, ports: &[PortFacts]) -> Result<Outcome, CommandError> {
-        let CreateQp {
-            pd, send_cq, recv_cq, ..
-        } = create;
+        let (pd, send_cq, recv_cq) = (create.pd, create.send_cq, create.recv_cq);
         if !self.pds.contains_key(&pd) {
             return Err(CommandError::NoSuchPd(pd));
         }
@@ -222,6 +239,7 @@ impl Control {
         in_range("receive queue depth", create.rq_depth, 1, MAX_DEPTH)?;
         in_range("number of pieces per request", create.max_sge, 0, MAX_SGE)?;
         in_range("inline data", create.max_inline, 0, MAX_INLINE)?;
+        let profiles = self.choose_profiles(&create)?;
         self.wake_rested();
         let (thread, key) = self.draw_key(threads)?;
         let qpn = self.draw_qpn(thread)?;
@@ -260,6 +278,7 @@ impl Control {
                 send_cq,
                 recv_cq,
                 addresses: None,
+                profiles,
             },
         );
         for cq in [send_cq, recv_cq] {
@@ -275,7 +294,7 @@ impl Control {
         })
     }
 
-    fn default_path(&self, ports: usize) -> PathConfig {
+    pub(super) fn default_path(&self, ports: usize) -> PathConfig {
         let mut path = PathConfig::auto(PortSet::first(ports as u8));
         path.fabric_trims = self.config.fabric_trims;
         if let Universe::Auto { layout, .. } = &mut path.universe {
@@ -291,19 +310,24 @@ impl Control {
         threads: &Threads,
         ports: &[PortFacts],
     ) -> Result<Outcome, CommandError> {
-        let record = self.qps.get_mut(&qpn).ok_or(CommandError::NoSuchQp(qpn))?;
+        let record = self.qps.get(&qpn).ok_or(CommandError::NoSuchQp(qpn))?;
+        let (thread, key) = (record.thread, record.key);
+        let mut wiring = None;
         if let QpChange::ToRtr { attr, local, remote } = change {
             check_addresses(&self.config, local, remote)?;
             find_way(&*self.next_hops, ports, remote)?;
-            check_pmtu(ports, attr.pmtu, remote)?;
+            let wired = self.wire(qpn, remote, ports.len())?;
+            check_pmtu(ports, attr.pmtu, wired.encap)?;
+            wiring = Some(Box::new(wired));
         }
-        threads.one(
-            record.thread,
-            Task::Modify {
-                key: record.key,
-                change,
-            },
-        )?;
+        let cc = wiring.as_ref().map(|wiring| wiring.cc.id);
+        threads.one(thread, Task::Modify { key, change, wiring })?;
+        match (change, cc) {
+            (QpChange::ToRtr { remote, .. }, Some(cc)) => self.bind(qpn, remote, cc),
+            (QpChange::ToReset, _) => self.unbind(qpn),
+            _ => {}
+        }
+        let record = self.qps.get_mut(&qpn).ok_or(CommandError::NoSuchQp(qpn))?;
         let (before, after) = match change {
             QpChange::ToRtr { remote, local, .. } => (record.addresses.replace((remote, local)), record.addresses),
             QpChange::ToReset => (record.addresses.take(), None),
@@ -319,6 +343,7 @@ impl Control {
     fn destroy_qp(&mut self, qpn: Qpn, threads: &Threads) -> Result<Outcome, CommandError> {
         let QpRecord { thread, key, .. } = *self.qp(qpn)?;
         threads.one(thread, Task::RemoveQp { key })?;
+        self.unbind(qpn);
         let Some(record) = self.qps.remove(&qpn) else {
             return Err(CommandError::NoSuchQp(qpn));
         };

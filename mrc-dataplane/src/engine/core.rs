@@ -7,7 +7,6 @@ use std::sync::Arc;
 use mrc_protocol::{AccessError, Cx, EndpointLimits, EndpointOps, Instant, Memory, QpState, Qpcc, Stall};
 use mrc_wire::{Payload, PortNum, PortSet};
 
-use super::check::encap_towards;
 use super::collect::CqSlot;
 use super::command::CqId;
 use super::config::EngineConfig;
@@ -15,6 +14,7 @@ use super::control::thread_bits;
 use super::counters::{Cells, EngineDrop};
 use super::endpoint::{BACKLOG, Parcel};
 use super::event::{EngineEvent, EventSink};
+use super::flow::{Flows, Speeds};
 use super::handover::Handover;
 use super::peer::Peers;
 use super::qp::{Connection, QpSlot};
@@ -35,6 +35,9 @@ pub(super) struct Core {
     pub(super) cells: Arc<Cells>,
     pub(super) regions: RegionTable,
     pub(super) peers: Peers,
+    pub(super) flows: Flows,
+    /// Of the own links.
+    pub(super) speeds: Speeds,
     pub(super) qps: Vec<Option<Box<QpSlot>>>,
     pub(super) by_qpn: KeyMap<u32>,
     pub(super) cqs: Vec<Option<CqSlot>>,
@@ -80,6 +83,7 @@ impl Core {
         cells: Arc<Cells>,
         peers: Peers,
         handover: Handover,
+        speeds: Speeds,
     ) -> Self {
         let bits = thread_bits(handover.threads() as u8);
         let endpoint =
@@ -89,6 +93,8 @@ impl Core {
             cells,
             regions: RegionTable::default(),
             peers,
+            flows: Flows::default(),
+            speeds,
             qps: Vec::new(),
             by_qpn: KeyMap::default(),
             cqs: Vec::new(),
@@ -136,10 +142,10 @@ impl Core {
         f: impl FnOnce(&mut QpSlot, &mut Cx<'_>) -> R,
     ) -> Option<R> {
         let slot = self.qps.get_mut(key as usize)?.as_deref_mut()?;
-        let peer = slot
+        let flow = slot
             .connection
-            .and_then(|connection| self.peers.get_mut(connection.peer));
-        let cc = peer.map_or(&mut self.lonely, |peer| &mut peer.cc);
+            .and_then(|connection| self.flows.get_mut(connection.flow));
+        let cc = flow.map_or(&mut self.lonely, |flow| &mut flow.cc);
         let mut memory = QpMemory {
             regions: &self.regions,
             pd: slot.pd,
@@ -298,34 +304,33 @@ impl Core {
             slot.connection.take()
         });
         if let Some(Some(connection)) = connection {
-            if let Some(peer) = self.peers.get_mut(connection.peer) {
-                peer.waiting.retain(|&other| other != key);
-            }
             if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
                 slot.lists.waits_for_window = false;
             }
-            self.wake_waiting(connection.peer);
+            self.flows.leave(connection.flow, key);
+            self.wake_waiting(connection.flow);
             self.peers.leave(connection.peer);
         }
     }
 
-    /// The window towards a peer may have opened: some of those that wait for it try. One that makes use of it calls this
+    /// A window may have opened: some of those that wait for it try. One that makes use of it calls this
     /// again, so that the window is filled; one that cannot goes to the end of the queue.
     pub(super) fn wake_waiting(&mut self, index: u32) {
         /// More than one, since the first may be held up by something else.
         const TRIES: usize = 4;
-        let Some(peer) = self.peers.get_mut(index) else { return };
-        if peer.waiting.is_empty() || !peer.cc.can_send(peer.resolved) {
+        let Some(flow) = self.flows.get(index) else { return };
+        let Some(peer) = self.peers.get(flow.peer) else { return };
+        if flow.waiting.is_empty() || !flow.cc.can_send(peer.resolved) {
             return;
         }
         // With nothing in flight there will be no acknowledgement to wake the others.
-        let tries = if peer.cc.inflight_packets() == 0 {
-            peer.waiting.len()
+        let tries = if flow.cc.inflight_packets() == 0 {
+            flow.waiting.len()
         } else {
             TRIES
         };
         for _ in 0..tries {
-            let Some(key) = self.peers.get_mut(index).and_then(|peer| peer.waiting.pop_front()) else {
+            let Some(key) = self.flows.get_mut(index).and_then(|flow| flow.waiting.pop_front()) else {
                 return;
             };
             if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
@@ -398,6 +403,12 @@ impl Core {
 
     /// Links or next hops have changed.
     pub(super) fn tell_all_ports(&mut self, now: Instant) {
+        let (up, peers) = (self.up, &self.peers);
+        self.flows.follow_ports(&self.speeds, |peer| {
+            peers
+                .get(peer)
+                .map_or(PortSet::EMPTY, |peer| up.intersection(peer.hopeful))
+        });
         for key in 0..self.qps.len() as u32 {
             self.tell_ports(key, now);
         }
@@ -438,5 +449,5 @@ fn access_error(fault: RegionFault) -> AccessError {
 
 /// The IP MTU that a full packet of a connection needs.
 fn needed_mtu(connection: Connection) -> usize {
-    connection.pmtu.min_ip_mtu(encap_towards(connection.remote))
+    connection.pmtu.min_ip_mtu(connection.encap)
 }

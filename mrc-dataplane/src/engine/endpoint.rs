@@ -4,11 +4,13 @@
 //! which ports are up; each thread sends the EV probes of its own queue pairs. The low bits of an id name the thread that
 //! asked.
 
+use mrc_protocol::profile::Containers;
 use mrc_protocol::{Cx, EndpointDrop, EvEntry, EvProbe, EvProbeResult, Instant, Qp, RequestClass};
 use mrc_wire::{Bth, Ecn, Ev, FrameWriter, Headers, Outgoing, Packet, PortNum, Qpn, TrafficClass, frame_len};
 
 use super::core::Core;
 use super::counters::EngineDrop;
+use super::tx::Room;
 use crate::port::{Port, TxResult};
 
 /// Answers that wait for a transmit ring; more are dropped.
@@ -26,8 +28,12 @@ pub(super) struct Parcel {
     bth: Bth,
     headers: Headers,
     ev: Ev,
+    /// Outer addresses that `ev` goes with.
+    encap: Option<Containers>,
     port: PortNum,
     class: RequestClass,
+    /// This path, and no other: it is the one to be probed.
+    exactly: bool,
 }
 
 impl Core {
@@ -67,8 +73,10 @@ impl Core {
                 bth: reply.bth,
                 headers: reply.headers,
                 ev: reply.ev,
+                encap: None,
                 port: reply.port,
                 class: RequestClass::Of(reply.class),
+                exactly: false,
             }),
             _ => {}
         }
@@ -111,13 +119,13 @@ impl Core {
 
     /// Sends answers, updates and probes that are due. Those whose port has no room are lost, as any packet may be: updates
     /// repeat. True if any went out.
-    pub(super) fn send_endpoint_packets(&mut self, ports: &mut [Box<dyn Port>], now: Instant) -> bool {
+    pub(super) fn send_endpoint_packets(&mut self, ports: &mut [Box<dyn Port>], room: &mut Room, now: Instant) -> bool {
         let mut any = false;
         while let Some(answer) = self.answers.pop_front() {
-            any |= self.send_parcel(ports, &answer).is_some();
+            any |= self.send_parcel(ports, room, &answer, now).is_some();
         }
         if self.next_update.is_some_and(|due| due <= now) {
-            any |= self.send_updates(ports, now);
+            any |= self.send_updates(ports, room, now);
         }
         while let Some((peer, request)) = self.endpoint.poll_probe(self.up, now) {
             let parcel = Parcel {
@@ -125,15 +133,17 @@ impl Core {
                 bth: request.bth,
                 headers: request.headers,
                 ev: request.ev,
+                encap: request.encap,
                 port: request.port,
                 class: request.class,
+                exactly: true,
             };
-            any |= self.send_parcel(ports, &parcel).is_some();
+            any |= self.send_parcel(ports, room, &parcel, now).is_some();
         }
         any
     }
 
-    fn send_updates(&mut self, ports: &mut [Box<dyn Port>], now: Instant) -> bool {
+    fn send_updates(&mut self, ports: &mut [Box<dyn Port>], room: &mut Room, now: Instant) -> bool {
         let mut any = false;
         for index in 0..self.peers.len() {
             let Some(peer) = self.peers.get_mut(index) else {
@@ -147,22 +157,45 @@ impl Core {
                 bth: request.bth,
                 headers: request.headers,
                 ev: request.ev,
+                encap: request.encap,
                 port: request.port,
                 class: request.class,
+                exactly: false,
             };
-            any |= self.send_parcel(ports, &parcel).is_some();
+            any |= self.send_parcel(ports, room, &parcel, now).is_some();
         }
         self.plan_updates();
         any
     }
 
-    fn send_parcel(&mut self, ports: &mut [Box<dyn Port>], parcel: &Parcel) -> Option<()> {
-        let template = self.peers.get(parcel.peer)?.template(parcel.port)?;
+    fn send_parcel(
+        &mut self,
+        ports: &mut [Box<dyn Port>],
+        room: &mut Room,
+        parcel: &Parcel,
+        now: Instant,
+    ) -> Option<()> {
+        let peer = self.peers.get_mut(parcel.peer)?;
+        let way = if parcel.exactly {
+            None
+        } else {
+            peer.next_way(parcel.port)
+        };
+        let tunnel = match (way, parcel.encap) {
+            (Some(way), _) => way.tunnel,
+            (None, Some(encap)) => Some(encap.tunnel(peer.outer_source?)),
+            (None, None) => None,
+        };
+        let tunnelled = match tunnel {
+            Some(tunnel) => Some(peer.tunnelled(parcel.port, &tunnel, &self.config)?),
+            None => None,
+        };
+        let template = tunnelled.as_ref().or_else(|| peer.template(parcel.port))?;
         let port = ports.get_mut(parcel.port.index())?;
         let outgoing = Outgoing {
             bth: parcel.bth,
             headers: parcel.headers,
-            ev: parcel.ev,
+            ev: way.map_or(parcel.ev, |way| way.ev),
             ev_layout: self.config.ev_layout,
             dscp: match parcel.class {
                 RequestClass::Of(class) => self.config.dscps.of(class),
@@ -179,6 +212,7 @@ impl Core {
         if result != TxResult::Queued {
             return None;
         }
+        room.charge(parcel.port, len, now);
         let cells = self.cells.port(parcel.port);
         cells.tx_packets.add(1);
         cells.tx_bytes.add(len as u64);
@@ -193,16 +227,16 @@ impl Core {
         }
         let wanted = self.visit(key, now, |slot, cx| {
             let path = slot.qp.poll_ev_probe(cx)?;
-            Some((path, slot.qpn))
+            Some((path, slot.encap_of(path), slot.qpn))
         });
-        let Some(Some((EvEntry { ev, port }, qpn))) = wanted else {
+        let Some(Some((EvEntry { ev, port }, encap, qpn))) = wanted else {
             return;
         };
         let probe = EvProbe {
             peer,
             token: u64::from(qpn.get()),
             ev,
-            encap: None,
+            encap,
             port,
             class: RequestClass::Of(TrafficClass::NoTrim),
             timeout_ns: EV_PROBE_TIMEOUT_NS,

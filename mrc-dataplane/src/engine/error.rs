@@ -3,13 +3,14 @@
 use std::io;
 use std::net::IpAddr;
 
-use mrc_protocol::{CreateError, StateError};
+use mrc_protocol::{CreateError, StateError, UniverseError};
 use mrc_wire::Qpn;
 
 use super::command::CqId;
 use crate::capture::CaptureError;
 use crate::netlink::WatchError;
 use crate::port::PortError;
+use crate::profile::ProfileFault;
 use crate::region::PdId;
 
 /// Why an engine cannot be started.
@@ -150,6 +151,12 @@ pub enum CommandError {
     /// The creation parameters are impossible.
     #[error(transparent)]
     Create(#[from] CreateError),
+    /// A profile that is not there, or does not fit.
+    #[error(transparent)]
+    Profile(#[from] ProfileFault),
+    /// The paths of the profile cannot be used.
+    #[error(transparent)]
+    Paths(UniverseError),
     /// The operating system refused something.
     #[error("cannot {what}: {error}")]
     Os {

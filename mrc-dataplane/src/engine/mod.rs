@@ -17,10 +17,13 @@ mod counters;
 mod endpoint;
 mod error;
 mod event;
+mod flow;
 mod handover;
 mod job;
+mod pace;
 mod peer;
 mod ports;
+mod profiles;
 mod qp;
 mod rx;
 mod start;
@@ -28,6 +31,7 @@ mod threads;
 mod timer;
 mod tx;
 mod wait;
+mod wiring;
 mod worker;
 
 #[cfg(test)]
@@ -37,7 +41,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use command::{Command, CqId, CreateQp, Outcome, PathInfo, QpChange, QpInfo, QpRings, Reply, Rings};
+pub use command::{
+    Command, CqId, CreateQp, EvEntryInfo, EvProfileInfo, EvSelection, Outcome, PathInfo, QpChange, QpInfo, QpRings,
+    Reply, Rings, WindowInfo,
+};
 pub use config::{EngineConfig, PortConfig};
 pub use control::{MAX_CQE, MAX_DEPTH, MAX_INLINE, MAX_SGE};
 pub use counters::{EngineDrop, PortSnapshot, Snapshot};
@@ -65,6 +72,8 @@ struct Inner {
     shared: Vec<Arc<wait::Shared>>,
     cells: Vec<Arc<Cells>>,
     facts: Arc<Vec<PortFacts>>,
+    /// How the largest packets are carried, if an EV profile has tunnels.
+    tunnel: Option<mrc_wire::Encap>,
     /// Last: what the threads did at their end is captured, too.
     _capture: Option<Capture>,
 }
@@ -119,6 +128,7 @@ impl Engine {
             dscps: config.dscps,
             ev_layout: config.ev_layout,
             fabric_trims: config.fabric_trims,
+            tunnel: self.0.tunnel,
             threads: config.threads,
             max_qps: config.max_qps,
             max_depth: MAX_DEPTH,

@@ -1,11 +1,11 @@
 //! Peers: one record per remote node, shared by the queue pairs that talk to it (protocol.md §3).
 
-use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use mrc_protocol::{EndpointLimits, Instant, Qpcc};
-use mrc_wire::{IpPair, L3Path, L3Template, PortNum, PortSet};
+use mrc_protocol::{EndpointLimits, Instant};
+use mrc_wire::{Ev, IpPair, L3Path, L3Template, PortNum, PortSet, Srv6Path};
 
 use super::config::EngineConfig;
 use crate::neigh::{NextHop, NextHops};
@@ -22,15 +22,20 @@ pub(super) enum Hop {
 pub(super) struct Peer {
     pub(super) remote: IpAddr,
     pub(super) local: IpAddr,
-    pub(super) cc: Qpcc,
     /// By port number minus one.
     pub(super) hops: Vec<Hop>,
     /// Ports whose next hop is known.
     pub(super) resolved: PortSet,
     /// Ports that may lead to the peer: resolved, or not known yet.
     pub(super) hopeful: PortSet,
-    /// Queue pairs that wait for the window.
-    pub(super) waiting: VecDeque<u32>,
+    /// Moves whenever `hops` are looked up again: headers that were made of them are old then.
+    pub(super) generation: u32,
+    /// Paths for packets between the nodes, where the fabric forwards by what an EV profile says; empty: any will do.
+    pub(super) ways: Vec<Way>,
+    /// The next of them.
+    next_way: usize,
+    /// Outer source address of packets to it, with SRv6.
+    pub(super) outer_source: Option<Ipv6Addr>,
     /// What the node as such has told us.
     pub(super) node: mrc_protocol::Peer,
     /// When an EV probe was last sent to it.
@@ -38,7 +43,52 @@ pub(super) struct Peer {
     users: u32,
 }
 
+/// A path of an EV profile, for packets that belong to no queue pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) port: PortNum,
+    pub(super) ev: Ev,
+    pub(super) tunnel: Option<Srv6Path>,
+}
+
+/// More ways than these are not kept per port of a peer.
+const MAX_WAYS: usize = 16;
+
 impl Peer {
+    /// The next way over a port: each in turn, since any of them may be dead.
+    pub(super) fn next_way(&mut self, port: PortNum) -> Option<Way> {
+        let count = self.ways.len();
+        let at = (0..count)
+            .map(|step| (self.next_way + step) % count)
+            .find(|&at| self.ways[at].port == port)?;
+        self.next_way = at + 1;
+        Some(self.ways[at])
+    }
+
+    /// Paths of a queue pair, from whose profile the ways come.
+    pub(super) fn set_ways(&mut self, ways: impl Iterator<Item = Way>) {
+        self.ways.clear();
+        for way in ways {
+            if self.ways.iter().filter(|other| other.port == way.port).count() < MAX_WAYS {
+                self.ways.push(way);
+            }
+        }
+    }
+
+    /// The headers of a tunnel, around those of the port's own template.
+    pub(super) fn tunnelled(&self, port: PortNum, tunnel: &Srv6Path, config: &EngineConfig) -> Option<L3Template> {
+        let hop = self.template(port)?;
+        Some(L3Template::new(&L3Path {
+            src_mac: hop.src_mac(),
+            dst_mac: hop.dst_mac(),
+            vlan: None,
+            ip: ip_pair(self.local, self.remote)?,
+            srv6: Some(*tunnel),
+            hop_limit: config.hop_limit,
+            udp_port: config.udp_port,
+        }))
+    }
+
     pub(super) fn template(&self, port: PortNum) -> Option<&L3Template> {
         match self.hops.get(port.index()) {
             Some(Hop::Template(template)) => Some(template),
@@ -51,6 +101,7 @@ impl Peer {
         let before = (self.resolved, self.hopeful);
         (self.resolved, self.hopeful) = (PortSet::EMPTY, PortSet::EMPTY);
         self.hops.clear();
+        self.generation = self.generation.wrapping_add(1).max(1);
         for port in ports {
             let hop = match (
                 next_hops.lookup(port.num(), self.remote),
@@ -147,11 +198,13 @@ impl Peers {
         let mut peer = Peer {
             remote,
             local,
-            cc: Qpcc::fixed(config.window_packets).with_trimming(config.fabric_trims),
             hops: Vec::with_capacity(ports.len()),
             resolved: PortSet::EMPTY,
             hopeful: PortSet::EMPTY,
-            waiting: VecDeque::new(),
+            generation: 0,
+            ways: Vec::new(),
+            next_way: 0,
+            outer_source: None,
             node: mrc_protocol::Peer::new(
                 &EndpointLimits::default(),
                 ports.iter().map(|port| port.num()).collect(),

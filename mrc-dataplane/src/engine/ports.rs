@@ -33,6 +33,10 @@ impl PortFacts {
         self.mtu.store(port.mtu(), Ordering::Relaxed);
     }
 
+    pub(super) fn link_speed_bps(&self) -> Option<u64> {
+        self.link_speed_bps
+    }
+
     pub(super) fn mtu(&self) -> u32 {
         self.mtu.load(Ordering::Relaxed)
     }
@@ -99,6 +103,8 @@ pub struct EngineAttributes {
     pub ev_layout: mrc_wire::EvLayout,
     /// Do switches trim?
     pub fabric_trims: bool,
+    /// How the largest packets are carried, if an EV profile has tunnels.
+    pub tunnel: Option<Encap>,
     /// Engine threads.
     pub threads: u8,
     /// Queue pairs.

@@ -1,12 +1,15 @@
 //! A queue pair inside an engine thread: the protocol's object between its rings.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use mrc_protocol::{Completion, PathCounts, Qp, QpState, Queue, SendRequest, Status};
-use mrc_wire::{Pmtu, PortNum, PortSet, Qpn};
+use mrc_protocol::profile::Containers;
+use mrc_protocol::{Completion, EvEntry, PathConfig, PathCounts, Qp, QpState, Queue, SendRequest, Status};
+use mrc_wire::{Encap, L3Template, Pmtu, PortNum, PortSet, Qpn, Srv6Path};
 
 use super::command::CqId;
+use super::config::EngineConfig;
 use super::job::NewQp;
+use super::peer::{Peer, Way};
 use crate::region::{PdId, RegionFault, RegionTable};
 use crate::ring::{CompletionEntry, RecvConsumer, RingCorrupt, SendConsumer, SendEntry, Sge};
 
@@ -38,10 +41,22 @@ struct Source {
 #[derive(Clone, Copy)]
 pub(super) struct Connection {
     pub(super) peer: u32,
+    /// Its window.
+    pub(super) flow: u32,
     pub(super) local: IpAddr,
     pub(super) remote: IpAddr,
     pub(super) dest_qpn: Qpn,
     pub(super) pmtu: Pmtu,
+    /// How its largest packets are carried.
+    pub(super) encap: Encap,
+}
+
+/// The headers of a path, with SRv6.
+#[derive(Clone, Copy)]
+struct Tunnel {
+    /// Of the peer's next hops; 0: never made.
+    generation: u32,
+    template: L3Template,
 }
 
 /// On which lists a queue pair stands, so that it stands there once.
@@ -72,6 +87,12 @@ pub(super) struct QpSlot {
     pub(super) lists: Lists,
     /// Paths withdrawn and returned, as far as they have been counted.
     counted: Vec<PathCounts>,
+    /// Write packets sent by path.
+    pub(super) path_packets: Box<[u64]>,
+    /// By path, with SRv6.
+    tunnels: Box<[Option<Tunnel>]>,
+    /// Outer source address, with SRv6.
+    outer_source: Option<Ipv6Addr>,
     /// The application has destroyed it; it only answers duplicates (api.md D11).
     pub(super) lingering: bool,
     send: SendConsumer,
@@ -121,6 +142,9 @@ impl QpSlot {
         let slots = send.depth().next_power_of_two() as usize;
         Self {
             counted: qp.path_counts().collect(),
+            path_packets: vec![0; qp.ev_states().count()].into_boxed_slice(),
+            tunnels: Box::default(),
+            outer_source: None,
             qp,
             qpn,
             pd,
@@ -138,6 +162,75 @@ impl QpSlot {
             sent: Progress::default(),
             received: Progress::default(),
         }
+    }
+
+    /// Gives it other paths (api.md §4.7). `outer_source`: of their tunnels, if they have any.
+    pub(super) fn set_paths(
+        &mut self,
+        path: &PathConfig,
+        outer_source: Option<Ipv6Addr>,
+    ) -> Result<(), mrc_protocol::UniverseError> {
+        self.qp.handle_universe(path)?;
+        let count = self.qp.ev_states().count();
+        self.counted = self.qp.path_counts().collect();
+        self.path_packets = vec![0; count].into_boxed_slice();
+        let tunnels = if outer_source.is_some() { count } else { 0 };
+        self.tunnels = vec![None; tunnels].into_boxed_slice();
+        self.outer_source = outer_source;
+        Ok(())
+    }
+
+    /// A path may have another EV: its headers are made anew.
+    pub(super) fn forget_tunnels(&mut self) {
+        self.tunnels.fill(None);
+    }
+
+    /// Makes the headers of this path, if it is a tunnel and they are not there or old.
+    pub(super) fn refresh_tunnel(&mut self, path: u16, port: PortNum, peer: &Peer, config: &EngineConfig) {
+        let place = self.tunnels.get(usize::from(path));
+        let stale = |tunnel: &Option<Tunnel>| tunnel.is_none_or(|tunnel| tunnel.generation != peer.generation);
+        if !place.is_some_and(stale) {
+            return;
+        }
+        let template = self.tunnel(path).and_then(|way| peer.tunnelled(port, &way, config));
+        let tunnel = template.map(|template| Tunnel {
+            generation: peer.generation,
+            template,
+        });
+        if let Some(place) = self.tunnels.get_mut(usize::from(path)) {
+            *place = tunnel;
+        }
+    }
+
+    /// The headers of packets on this path.
+    pub(super) fn template<'a>(&'a self, path: u16, port: PortNum, peer: &'a Peer) -> Option<&'a L3Template> {
+        match self.tunnels.get(usize::from(path)) {
+            None => peer.template(port),
+            Some(tunnel) => tunnel.as_ref().map(|tunnel| &tunnel.template),
+        }
+    }
+
+    /// The paths that it has, for packets between the nodes.
+    pub(super) fn ways(&self) -> impl Iterator<Item = Way> + '_ {
+        (0..).zip(self.qp.ev_states()).map(|(path, view)| Way {
+            port: view.entry.port,
+            ev: view.entry.ev,
+            tunnel: self.tunnel(path),
+        })
+    }
+
+    /// Outer addresses of the path with this EV, with SRv6. Looks at all of them: not for every packet.
+    pub(super) fn encap_of(&self, path: EvEntry) -> Option<Containers> {
+        if self.tunnels.is_empty() {
+            return None;
+        }
+        let at = self.qp.ev_states().position(|view| view.entry == path)?;
+        self.qp.encap(at as u16)
+    }
+
+    /// Outer addresses of a path, with SRv6.
+    fn tunnel(&self, path: u16) -> Option<Srv6Path> {
+        Some(self.qp.encap(path)?.tunnel(self.outer_source?))
     }
 
     /// Calls with the paths withdrawn and returned on each port since the last time: of events, some may be lost.

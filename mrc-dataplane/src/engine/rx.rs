@@ -183,7 +183,7 @@ impl Core {
             if owes {
                 self.owing.push(key);
             }
-            self.wake_waiting(connection.peer);
+            self.wake_waiting(connection.flow);
             self.probe_reverse(key, connection.peer, now);
         }
         self.touched = touched;

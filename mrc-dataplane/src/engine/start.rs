@@ -11,12 +11,14 @@ use nix::sys::signal::SigSet;
 use nix::unistd::Pid;
 
 use super::clock::Clock;
-use super::config::EngineConfig;
+use super::config::{EngineConfig, PortConfig};
 use super::control::{Control, port_num};
 use super::core::Core;
 use super::counters::Cells;
 use super::error::EngineError;
+use super::flow::Speeds;
 use super::handover::Handover;
+use super::pace::Pacer;
 use super::peer::Peers;
 use super::ports::PortFacts;
 use super::threads::{Thread, Threads};
@@ -28,6 +30,9 @@ use crate::neigh::NextHops;
 use crate::netlink::{WatchOptions, Watcher};
 use crate::port::{Port, PortError, PortOptions, PortSpec, open_ports};
 use crate::ring::Board;
+
+/// AUTO and GENERATED profiles draw from this: the same configuration gives the same EVs (api.md §4.7).
+const PROFILE_SEED: [u8; 32] = *b"MRC as software, profiles, v0001";
 
 /// Jobs that may wait for one thread.
 const JOBS: usize = 64;
@@ -140,13 +145,25 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         .enumerate()
         .map(|(at, port)| PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps)));
     let facts: Arc<Vec<PortFacts>> = Arc::new(facts.collect());
+    // The ports that there are, and not those of the configuration: they may have been handed over.
+    let registry = EngineConfig {
+        ports: first.iter().map(|port| PortConfig::new(port.name())).collect(),
+        ..config.clone()
+    }
+    .registry(PROFILE_SEED)?;
+    let tunnel = registry.tunnel(config.ev_layout);
+    let speeds = Speeds(facts.iter().map(PortFacts::link_speed_bps).collect());
+    // A link that knows its speed needs no help.
+    let paced: Vec<Option<u64>> = (0..facts.len())
+        .map(|at| config.ports.get(at).and_then(|port| port.link_speed_bps))
+        .collect();
+    let threads = ports.len();
     let reading = Reading {
         udp_port: config.udp_port,
         dscps: config.dscps,
         ev_layout: config.ev_layout,
     };
-    let speeds: Vec<_> = config.ports.iter().map(|port| port.link_speed_bps).collect();
-    let (capture, ports) = Capture::start(&config.capture, reading, &speeds, ports)?;
+    let (capture, ports) = Capture::start(&config.capture, reading, &paced, ports)?;
     let clock = Clock::new();
     let shared_config = Arc::new(config.clone());
     let boards = ports
@@ -157,12 +174,13 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
 
     // Built at once, so that a failure on the way stops and joins what runs already.
     let mut inner = Inner {
-        control: Mutex::new(Control::new(config.clone(), next_hops.clone())),
+        control: Mutex::new(Control::new(config.clone(), registry, next_hops.clone())),
         config,
         threads: Threads(Vec::new()),
         shared: Vec::new(),
         cells: Vec::new(),
         facts: facts.clone(),
+        tunnel,
         _capture: capture,
     };
     let mut news = news;
@@ -174,9 +192,17 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         let handover = handovers.next().unwrap_or_default();
         let inbox = handover.inbox();
         let peers = Peers::new(next_hops.clone());
-        let core = Core::new(index, shared_config.clone(), cells.clone(), peers, handover);
+        let core = Core::new(
+            index,
+            shared_config.clone(),
+            cells.clone(),
+            peers,
+            handover,
+            speeds.clone(),
+        );
         let board = boards[index].clone();
-        let worker = Worker::new(index, core, ports, queue.clone(), board.clone(), facts.clone(), clock);
+        let worker = Worker::new(index, core, ports, queue.clone(), board.clone(), facts.clone(), clock)
+            .paced(Pacer::new(&paced, threads));
         let shared = Arc::new(Shared {
             worker: Mutex::new(worker),
             board: board.clone(),

@@ -5,6 +5,7 @@ use mrc_protocol::{Instant, Transmit};
 use mrc_wire::{BuildError, Ecn, FrameWriter, L3Template, Outgoing, PortNum, PortSet, frame_len};
 
 use super::core::Core;
+use super::pace::Pacer;
 use super::qp::Data;
 use crate::port::{Port, TxResult};
 use crate::region::RegionFault;
@@ -15,43 +16,74 @@ const BURST: usize = 16;
 /// other, do not get far out of step.
 const BUDGET: usize = 64;
 
-/// Free places in the transmit rings.
+/// Where packets may go: free places in the transmit rings, and links that are not behind with what they were given.
 #[derive(Default)]
 pub(super) struct Room {
     left: Vec<usize>,
-    ports: PortSet,
+    /// Ports with a free place.
+    places: PortSet,
+    pacer: Pacer,
 }
 
 impl Room {
-    /// Looks at the rings. Returns the ports that have room now and had none.
-    fn refresh(&mut self, ports: &[Box<dyn Port>]) -> PortSet {
-        let before = self.ports;
-        self.ports = PortSet::EMPTY;
+    pub(super) fn new(pacer: Pacer) -> Self {
+        Self {
+            pacer,
+            ..Self::default()
+        }
+    }
+
+    /// Looks at rings and links. Returns the ports that have room now and had none.
+    fn refresh(&mut self, ports: &[Box<dyn Port>], now: Instant) -> PortSet {
+        let before = self.ports();
+        self.places = PortSet::EMPTY;
         self.left.clear();
         for port in ports {
             let left = if port.link_up() { port.tx_room() } else { 0 };
             self.left.push(left);
             if left > 0 {
-                self.ports.insert(port.num());
+                self.places.insert(port.num());
             }
         }
-        self.ports.difference(before)
+        self.pacer.refresh(now);
+        self.ports().difference(before)
     }
 
-    fn take(&mut self, port: PortNum) {
+    /// Ports that take data now.
+    fn ports(&self) -> PortSet {
+        self.places.intersection(self.pacer.open())
+    }
+
+    /// When a port takes data again that is only behind with what it was given.
+    pub(super) fn opens(&self) -> Option<Instant> {
+        self.pacer.opens(self.places)
+    }
+
+    /// Is a ring full that somebody may wait for? Nobody says when it is emptied.
+    pub(super) fn is_full(&self, up: PortSet) -> bool {
+        !up.difference(self.places).is_empty()
+    }
+
+    fn take(&mut self, port: PortNum, len: usize, now: Instant) {
+        self.pacer.charge(port, len, now);
         if let Some(left) = self.left.get_mut(port.index()) {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                self.ports.remove(port);
+                self.places.remove(port);
             }
         }
+    }
+
+    /// A frame left without a queue pair.
+    pub(super) fn charge(&mut self, port: PortNum, len: usize, now: Instant) {
+        self.pacer.charge(port, len, now);
     }
 
     fn close(&mut self, port: PortNum) {
         if let Some(left) = self.left.get_mut(port.index()) {
             *left = 0;
         }
-        self.ports.remove(port);
+        self.places.remove(port);
     }
 }
 
@@ -78,7 +110,7 @@ pub(super) fn answer(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Ro
     if core.owing.is_empty() {
         return;
     }
-    if !room.refresh(ports).is_empty() {
+    if !room.refresh(ports, clock()).is_empty() {
         wake_waiting_for_room(core);
     }
     while let Some(key) = core.owing.pop() {
@@ -94,7 +126,7 @@ pub(super) fn transmit(
     room: &mut Room,
     clock: impl Fn() -> Instant,
 ) -> bool {
-    if !room.refresh(ports).is_empty() {
+    if !room.refresh(ports, clock()).is_empty() {
         wake_waiting_for_room(core);
     }
     let mut sent = 0;
@@ -144,18 +176,21 @@ fn serve(
         return (0, false);
     };
     for count in 0..BURST {
-        if what == What::Answers && !core.slot(key).is_some_and(|slot| slot.qp.has_answers()) {
+        let answers = core.slot(key).is_some_and(|slot| slot.qp.has_answers());
+        if what == What::Answers && !answers {
             return (count, true);
         }
+        // Answers are small, and the peer waits for them: they do not wait for the link.
+        let takes = if answers { room.places } else { room.ports() };
         let Some(peer) = core.peers.get(connection.peer) else {
             return (count, false);
         };
-        let usable = room.ports.intersection(peer.resolved);
+        let usable = takes.intersection(peer.resolved);
         let next = core.visit(key, now, |slot, cx| slot.qp.poll_transmit(cx, usable));
         let Some(Some(transmit)) = next else {
-            let content = core.park(key, connection.peer, room.ports);
+            let content = core.park(key, connection.peer, connection.flow, takes);
             if content || count > 0 {
-                core.wake_waiting(connection.peer);
+                core.wake_waiting(connection.flow);
             }
             return (count, false);
         };
@@ -178,8 +213,8 @@ fn send(
 ) -> bool {
     let fault = match fill_frame(core, ports, key, peer, transmit) {
         Some((TxResult::Queued, len)) => {
-            room.take(transmit.port);
-            count(core, transmit, len);
+            room.take(transmit.port, len, now);
+            count(core, key, transmit, len);
             return true;
         }
         Some((TxResult::Abandoned, _)) => transmit.payload,
@@ -200,14 +235,18 @@ fn send(
 }
 
 fn fill_frame(
-    core: &Core,
+    core: &mut Core,
     ports: &mut [Box<dyn Port>],
     key: u32,
     peer: u32,
     transmit: &Transmit,
 ) -> Option<(TxResult, usize)> {
-    let slot = core.slot(key)?;
-    let template = core.peers.get(peer)?.template(transmit.port)?;
+    let config = &core.config;
+    let peer = core.peers.get(peer)?;
+    let slot = core.qps.get_mut(key as usize)?.as_deref_mut()?;
+    slot.refresh_tunnel(transmit.path, transmit.port, peer, config);
+    let slot = &*slot;
+    let template = slot.template(transmit.path, transmit.port, peer)?;
     let port = ports.get_mut(transmit.port.index())?;
     let data = transmit
         .payload
@@ -216,8 +255,8 @@ fn fill_frame(
         bth: transmit.bth,
         headers: transmit.headers,
         ev: transmit.ev,
-        ev_layout: core.config.ev_layout,
-        dscp: core.config.dscps.of(transmit.class),
+        ev_layout: config.ev_layout,
+        dscp: config.dscps.of(transmit.class),
         ecn: if transmit.ect { Ecn::Ect0 } else { Ecn::NotEct },
         payload_len: data.as_ref().map_or(0, Data::len),
     };
@@ -262,7 +301,13 @@ fn write_frame(
     Ok(())
 }
 
-fn count(core: &Core, transmit: &Transmit, len: usize) {
+fn count(core: &mut Core, key: u32, transmit: &Transmit, len: usize) {
+    if transmit.payload.is_some()
+        && let Some(Some(slot)) = core.qps.get_mut(key as usize)
+        && let Some(packets) = slot.path_packets.get_mut(usize::from(transmit.path))
+    {
+        *packets += 1;
+    }
     let cells = core.cells.port(transmit.port);
     cells.tx_packets.add(1);
     cells.tx_bytes.add(len as u64);
@@ -276,11 +321,11 @@ fn count(core: &Core, transmit: &Transmit, len: usize) {
 
 impl Core {
     /// It has nothing to send now: notes what it may be waiting for. True if it has no data that waits.
-    fn park(&mut self, key: u32, peer: u32, with_room: PortSet) -> bool {
+    fn park(&mut self, key: u32, peer: u32, flow: u32, with_room: PortSet) -> bool {
         let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
             return true;
         };
-        let Some(peer) = self.peers.get_mut(peer) else {
+        let (Some(peer), Some(flow)) = (self.peers.get(peer), self.flows.get_mut(flow)) else {
             return true;
         };
         let usable = self.up.intersection(peer.resolved);
@@ -291,8 +336,8 @@ impl Core {
         if !slot.qp.has_data() {
             return true;
         }
-        if !usable.difference(peer.cc.room()).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_window, true) {
-            peer.waiting.push_back(key);
+        if !usable.difference(flow.cc.room()).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_window, true) {
+            flow.waiting.push_back(key);
         }
         false
     }

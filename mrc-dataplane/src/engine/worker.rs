@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
 use mrc_protocol::{Instant, Stall};
-use mrc_wire::PortSet;
 
 use super::clock::Clock;
-use super::command::{PathInfo, QpChange, QpInfo};
+use super::command::{PathInfo, QpChange, QpInfo, WindowInfo};
 use super::core::Core;
 use super::error::CommandError;
 use super::event::EngineEvent;
-use super::job::{Answer, Job, Task};
+use super::job::{Answer, Job, Task, Wiring};
+use super::pace::Pacer;
 use super::peer::Hop;
 use super::ports::PortFacts;
 use super::qp::{Connection, QpSlot};
@@ -102,6 +102,12 @@ impl Worker {
         worker
     }
 
+    /// Sends no faster than these links.
+    pub(super) fn paced(mut self, pacer: Pacer) -> Self {
+        self.room = tx::Room::new(pacer);
+        self
+    }
+
     /// Does everything that can be done now.
     pub(super) fn pass(&mut self) -> Pass {
         let start = self.clock.now();
@@ -118,7 +124,7 @@ impl Worker {
         busy |= self.core.run_timers(now);
         self.core.take_probe_results(now);
         let clock = self.clock;
-        let mut sent = self.core.send_endpoint_packets(&mut self.ports, now);
+        let mut sent = self.core.send_endpoint_packets(&mut self.ports, &mut self.room, now);
         sent |= std::mem::take(&mut self.core.answered);
         sent |= tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
         let pending = self.ports.iter().any(|port| port.tx_pending());
@@ -132,10 +138,12 @@ impl Worker {
         }
         self.core.collect(now);
         self.alive = now;
+        let waits = !self.core.waiting_for_room.is_empty();
+        let opens = if waits { self.room.opens() } else { None };
         Pass {
             busy: busy || sent || !self.core.ready.is_empty() || !self.again.is_empty(),
-            deadline: self.core.next_deadline(),
-            wants_room: pending || !self.core.waiting_for_room.is_empty(),
+            deadline: [self.core.next_deadline(), opens].into_iter().flatten().min(),
+            wants_room: pending || waits && self.room.is_full(self.core.up),
         }
     }
 
@@ -289,7 +297,9 @@ impl Worker {
             Task::AddCq { cq, producer } => self.core.add_cq(cq, producer),
             Task::RemoveCq { cq } => self.core.remove_cq(cq),
             Task::AddQp(new) => self.core.add_qp(new.key, QpSlot::new(*new), now),
-            Task::Modify { key, change } => self.modify(key, change, now)?,
+            Task::Modify { key, change, wiring } => self.modify(key, change, wiring.as_deref(), now)?,
+            Task::Entries { key, entries } => self.core.change_entries(key, &entries, now),
+            Task::PathReports { keys } => return Ok(Answer::PathReports(self.core.path_reports(&keys))),
             Task::Query { key } => return Ok(self.info(key).map_or(Answer::Done, |info| Answer::Info(Box::new(info)))),
             Task::QueryPaths { key } => return Ok(Answer::Paths(self.paths(key))),
             Task::RemoveQp { key } => self.remove_qp(key, now),
@@ -309,28 +319,36 @@ impl Worker {
         }
     }
 
-    fn modify(&mut self, key: u32, change: QpChange, now: Instant) -> Result<(), CommandError> {
+    fn modify(
+        &mut self,
+        key: u32,
+        change: QpChange,
+        wiring: Option<&Wiring>,
+        now: Instant,
+    ) -> Result<(), CommandError> {
         let core = &mut self.core;
+        if let Some(wiring) = wiring
+            && let Some(path) = &wiring.path
+            && let Some(Some(slot)) = core.qps.get_mut(key as usize)
+        {
+            slot.set_paths(path, wiring.outer_source).map_err(CommandError::Paths)?;
+        }
         let done = match change {
             QpChange::ToInit(attr) => core.with_qp(key, now, |slot, _| slot.qp.handle_init(&attr)),
             QpChange::ToRtr { attr, local, remote } => {
                 let done = core.with_qp(key, now, |slot, _| slot.qp.handle_rtr(&attr, now));
-                if let Some(Ok(())) = done {
-                    let config = core.config.clone();
-                    let peer = core.peers.join(remote, local, &self.ports, &config);
-                    core.announce_ports(now);
-                    if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
-                        let (dest_qpn, pmtu) = (attr.dest_qpn, attr.pmtu);
-                        slot.connection = Some(Connection {
-                            peer,
-                            local,
-                            remote,
-                            dest_qpn,
-                            pmtu,
-                        });
-                        slot.ports = (PortSet::EMPTY, PortSet::EMPTY);
-                    }
-                    core.tell_ports(key, now);
+                if let (Some(Ok(())), Some(wiring)) = (done, wiring) {
+                    let peer = core.peers.join(remote, local, &self.ports, &core.config.clone());
+                    let connection = Connection {
+                        peer,
+                        flow: core.join_flow(peer, key, &attr, &wiring.cc, now),
+                        local,
+                        remote,
+                        dest_qpn: attr.dest_qpn,
+                        pmtu: attr.pmtu,
+                        encap: wiring.encap,
+                    };
+                    core.connect(key, connection, wiring, now);
                 }
                 done
             }
@@ -405,6 +423,12 @@ impl Worker {
             pmtu: connection.map(|connection| connection.pmtu),
             unack_psn: slot.qp.unack_psn(),
             stats: *slot.qp.stats(),
+            rtt_ns: slot.qp.rtt_ns(),
+            window: connection
+                .and_then(|connection| self.core.flows.get(connection.flow))
+                .map(|flow| WindowInfo::of(&flow.cc, flow.state(slot.qp.has_data()))),
+            ev_profile: String::new(),
+            cc_profile: String::new(),
             unreachable: unreachable
                 .filter_map(|(port, hop)| match hop {
                     Hop::Template(_) => None,
@@ -421,7 +445,13 @@ impl Worker {
         };
         slot.qp
             .ev_states()
-            .map(|view| PathInfo {
+            .zip(&slot.path_packets)
+            .map(|(view, packets)| PathInfo {
+                name: None,
+                value: None,
+                packets: *packets,
+                losses: view.losses,
+                marks: view.marks,
                 ev: view.entry.ev,
                 port: view.entry.port,
                 state: view.state,

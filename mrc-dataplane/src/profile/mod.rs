@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use mrc_protocol::cc::Algorithm;
 use mrc_protocol::profile::{EntryState, EvMode, FormatField, FormatMode, PortEv, ProfileField};
 
+pub(crate) use registry::{CcPlan, tunnel_of};
 pub use registry::{ProfileFault, Registry};
 
 /// Number of a profile; 0 is built in: AUTO, and NSCC with its defaults (api.md §4.1).

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use mrc_protocol::cc::{Algorithm, CcChange, CcProfiles, Config, Network, NsccConfig, NsccParams};
 use mrc_protocol::profile::{
-    BUILT_IN, EvChange, EvMode, EvOp, FormatChange, Limits, PortEv, ProfileState, Profiles, Replace, SetState,
+    BUILT_IN, EvChange, EvMode, EvOp, EvProfile, FormatChange, Limits, PortEv, ProfileState, Profiles, Replace,
+    SetState,
 };
-use mrc_wire::PortSet;
+use mrc_wire::{Encap, EvLayout, PortSet};
 
 use super::{CcNumbers, CcStart, EvStart, FormatStart, PeerStart, ProfileConfig, ProfileId, ProfileRef};
 
@@ -36,7 +37,6 @@ impl ProfileFault {
 
 /// What the protocol's store does not keep of an EV profile.
 #[derive(Clone, Debug, Default)]
-#[expect(dead_code, reason = "read as soon as queue pairs take their profiles from here")]
 pub(crate) struct EvExtra {
     pub(crate) name: String,
     pub(crate) active: Option<u16>,
@@ -46,10 +46,20 @@ pub(crate) struct EvExtra {
 
 impl EvExtra {
     /// What people call the path of an EV.
-    #[expect(dead_code, reason = "read as soon as queue pairs take their profiles from here")]
     pub(crate) fn path_name(&self, ev: &PortEv) -> Option<&str> {
         self.names.get(ev).map(String::as_str)
     }
+}
+
+/// What a queue pair's window is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CcPlan {
+    pub(crate) id: ProfileId,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) numbers: CcNumbers,
+    pub(crate) per_qp: bool,
+    /// Sum of the peer's links, if it is known.
+    pub(crate) peer_bps: Option<u64>,
 }
 
 /// See the module.
@@ -66,7 +76,6 @@ pub struct Registry {
 
 /// What queue pairs that choose nothing get towards a peer.
 #[derive(Clone, Copy, Debug, Default)]
-#[expect(dead_code, reason = "read as soon as queue pairs take their profiles from here")]
 struct Choice {
     ev: Option<ProfileId>,
     cc: Option<ProfileId>,
@@ -271,6 +280,53 @@ impl Registry {
         Ok(())
     }
 
+    /// How the largest packets are carried, if a profile has tunnels.
+    pub(crate) fn tunnel(&self, layout: EvLayout) -> Option<Encap> {
+        let profiles = self.ev_extras.keys().filter_map(|id| self.evs.ev(*id));
+        profiles
+            .filter_map(|profile| tunnel_of(profile, layout))
+            .max_by_key(|encap| encap.ip_len())
+    }
+
+    /// EV profile of a queue pair towards this peer, which has chosen none itself.
+    pub(crate) fn ev_towards(&self, peer: IpAddr) -> ProfileId {
+        let choice = self.peers.get(&peer.to_canonical());
+        choice.and_then(|choice| choice.ev).unwrap_or(self.ev_default)
+    }
+
+    /// Window of a queue pair towards this peer, which has chosen this CC profile or none.
+    pub(crate) fn cc_towards(&self, chosen: Option<ProfileId>, peer: IpAddr) -> CcPlan {
+        let choice = self.peers.get(&peer.to_canonical()).copied().unwrap_or_default();
+        let id = chosen.or(choice.cc).unwrap_or(self.cc_default);
+        let start = self.cc_starts.get(&id);
+        CcPlan {
+            id,
+            algorithm: start.map_or(Algorithm::Nscc, |start| start.algorithm),
+            numbers: start.map(|start| start.numbers).unwrap_or_default(),
+            per_qp: start.is_some_and(|start| start.per_qp),
+            peer_bps: choice.speed_bps,
+        }
+    }
+
+    /// What is kept beside an EV profile; nothing for the built-in one.
+    pub(crate) fn extra(&self, id: ProfileId) -> Option<&EvExtra> {
+        self.ev_extras.get(&id)
+    }
+
+    /// Name of an EV profile.
+    pub(crate) fn ev_name(&self, id: ProfileId) -> String {
+        self.ev_extras
+            .get(&id)
+            .map_or_else(|| id.to_string(), |extra| extra.name.clone())
+    }
+
+    /// Name of a CC profile.
+    pub(crate) fn cc_name(&self, id: ProfileId) -> String {
+        self.cc_starts
+            .get(&id)
+            .map_or_else(|| id.to_string(), |start| start.name.clone())
+    }
+
     /// Number of an EV profile that is ONLINE; `what` wants it.
     pub fn ev_id(&self, chosen: &ProfileRef, what: &str) -> Result<ProfileId, ProfileFault> {
         let id = match chosen {
@@ -302,6 +358,13 @@ impl Registry {
             ProfileFault::new(what, format!("no cc_profile {chosen}: {}", there_are(known)))
         })
     }
+}
+
+/// How the largest packets on the paths of a profile are carried; `None`: without tunnels.
+pub(crate) fn tunnel_of(profile: &EvProfile, layout: EvLayout) -> Option<Encap> {
+    let paths = (0..profile.ev_count()).filter_map(|entry| profile.path(entry, layout)?.encap);
+    let srh = paths.map(|containers| containers.srh.is_some()).max()?;
+    Some(if srh { Encap::Srv6Srh } else { Encap::Srv6 })
 }
 
 /// The names to choose from, in a sentence.

@@ -168,6 +168,11 @@ impl L3Template {
         self.bytes[6..12].copy_from_slice(&src);
     }
 
+    /// MAC address of the sending port.
+    pub fn src_mac(&self) -> [u8; 6] {
+        EthernetHeader::parse(self.bytes.first_chunk().unwrap_or(&[0; EthernetHeader::LEN])).src
+    }
+
     /// MAC address of the next hop.
     pub fn dst_mac(&self) -> [u8; 6] {
         EthernetHeader::parse(self.bytes.first_chunk().unwrap_or(&[0; EthernetHeader::LEN])).dst

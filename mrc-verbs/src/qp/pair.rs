@@ -6,7 +6,8 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mrc_dataplane::engine::{CreateQp, PathInfo, QpChange};
+use mrc_dataplane::engine::{CreateQp, PathInfo, QpChange, WindowInfo};
+use mrc_dataplane::profile::ProfileRef;
 use mrc_dataplane::ring::{Doorbell, RecvProducer};
 use mrc_protocol::{InitAttr, ModifyAttr, PeerCaps, QpStats, RetryAttr, RtrAttr, RtsAttr, Tuning};
 use mrc_wire::{Pmtu, Psn, Qpn};
@@ -62,6 +63,10 @@ pub struct QpInit<'a> {
     pub sizes: QpSizes,
     /// Every send makes a completion, as if signaled.
     pub signal_all: bool,
+    /// EV profile, by name or number; `None`: what the device says for the peer.
+    pub ev_profile: Option<&'a str>,
+    /// CC profile, by name or number; `None`: what the device says for the peer.
+    pub cc_profile: Option<&'a str>,
 }
 
 impl<'a> QpInit<'a> {
@@ -72,6 +77,8 @@ impl<'a> QpInit<'a> {
             recv_cq: cq,
             sizes: QpSizes::default(),
             signal_all: false,
+            ev_profile: None,
+            cc_profile: None,
         }
     }
 }
@@ -115,6 +122,15 @@ pub struct QpQuery {
     pub sizes: QpSizes,
     /// What the protocol has counted.
     pub stats: QpStats,
+    /// Smoothed round trip and its variation in ns; 0 before the first sample.
+    pub rtt_ns: (u64, u64),
+    /// The congestion window that it sends under, from RTR on; queue pairs to the same peer share it, unless their CC profile says
+    /// otherwise.
+    pub window: Option<WindowInfo>,
+    /// EV profile in use, by name if it has one, from RTR on.
+    pub ev_profile: String,
+    /// CC profile in use, by name if it has one, from RTR on.
+    pub cc_profile: String,
     /// Why nothing can be sent on a port, per port (from 1) that has a reason.
     pub unreachable: Vec<(u8, String)>,
 }
@@ -148,6 +164,8 @@ impl QueuePair {
             sq_sig_all: init.signal_all,
             path: None,
             tuning: Tuning::default(),
+            ev_profile: init.ev_profile.map(ProfileRef::from),
+            cc_profile: init.cc_profile.map(ProfileRef::from),
             ..CreateQp::new(pd.inner().id(), send_cq.engine_id(), recv_cq.engine_id(), 1)
         })?;
         let limits = AttrLimits {
@@ -203,6 +221,10 @@ impl QueuePair {
             attrs: control.attrs.clone(),
             sizes: self.sizes,
             stats: info.stats,
+            rtt_ns: info.rtt_ns,
+            window: info.window,
+            ev_profile: info.ev_profile,
+            cc_profile: info.cc_profile,
             unreachable: info
                 .unreachable
                 .into_iter()
@@ -211,7 +233,8 @@ impl QueuePair {
         })
     }
 
-    /// Its paths, what is thought of each, and why.
+    /// Its paths: the EV and port of each, what is thought of it, why and since when, and what it carried and lost. The engine
+    /// answers between two batches of packets; nothing stops for it.
     ///
     /// # Errors
     /// As [`query`](Self::query).

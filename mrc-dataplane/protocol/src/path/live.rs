@@ -88,6 +88,7 @@ impl PathSet {
         self.unreported.clear(index);
         let path = &mut self.paths[usize::from(index)];
         (path.ev, path.port) = (new.tag, new.port);
+        (path.losses, path.marks) = (0, 0);
         path.enter(EvState::Good, Reason::Controller, now);
         if let Some(word) = self.words.get_mut(usize::from(index)) {
             *word = Word {

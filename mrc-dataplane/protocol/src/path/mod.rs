@@ -49,6 +49,10 @@ pub struct EvView {
     pub active: bool,
     /// Is its port up at both ends?
     pub eligible: bool,
+    /// Packets that were lost on it, as far as nothing else explains the loss.
+    pub losses: u32,
+    /// Marks (CE) that SACKs reported of it.
+    pub marks: u32,
 }
 
 /// How often paths of one port left the active set or the backup as ASSUMED_BAD, and came back, since creation.
@@ -81,6 +85,8 @@ struct Path {
     check: check::Check,
     /// When its next probe is due.
     check_at: Instant,
+    losses: u32,
+    marks: u32,
 }
 
 /// The controller's word on a path of a profile.
@@ -291,6 +297,8 @@ impl PathSet {
             since: path.since,
             active: path.slot.is_some(),
             eligible: self.usable.contains(path.port),
+            losses: path.losses,
+            marks: path.marks,
         })
     }
 
@@ -388,6 +396,8 @@ impl Path {
             blamed_at: Instant::ZERO,
             check: check::Check::default(),
             check_at: Instant::ZERO,
+            losses: 0,
+            marks: 0,
         }
     }
 

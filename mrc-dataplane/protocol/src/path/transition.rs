@@ -14,6 +14,12 @@ use crate::work::QpEvent;
 impl PathSet {
     /// Something happened to a path, and so to all its copies.
     pub(crate) fn handle(&mut self, index: EvIndex, happening: Happening, reason: Reason, now: Instant, rtt_ns: u64) {
+        let path = &mut self.paths[usize::from(index)];
+        match happening {
+            Happening::Loss => path.losses = path.losses.saturating_add(1),
+            Happening::Marked => path.marks = path.marks.saturating_add(1),
+            _ => {}
+        }
         if !self.weighted {
             self.handle_one(index, happening, reason, now, rtt_ns);
             return;

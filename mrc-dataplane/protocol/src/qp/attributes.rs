@@ -20,11 +20,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Other paths than those of its creation: those of the EV profile that it is to use, before [`Qp::handle_init`]
-    /// (protocol.md §2.2). Only in RESET; the one call after creation that allocates. The caller binds the profile at INIT and
-    /// releases it when the queue pair goes to RESET or is destroyed ([`crate::profile::Profiles::bind`]).
+    /// Other paths than those of its creation: those of the EV profile that it is to use (protocol.md §2.2). Only in RESET and
+    /// INIT, where nothing was sent yet: a profile may be chosen by the peer, who is known from RTR on. The one call after creation
+    /// that allocates. The caller binds the profile, and releases it when the queue pair goes to RESET or is destroyed
+    /// ([`crate::profile::Profiles::bind`]).
     pub fn handle_universe(&mut self, path: &PathConfig) -> Result<(), UniverseError> {
-        if self.state != QpState::Reset || self.lingering {
+        if !matches!(self.state, QpState::Reset | QpState::Init) || self.lingering {
             return Err(UniverseError::State(self.state));
         }
         self.paths = PathSet::new(path, self.paths.draw_seed())?;

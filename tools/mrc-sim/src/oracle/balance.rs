@@ -131,6 +131,8 @@ mod tests {
             since: Instant(0),
             active,
             eligible: true,
+            losses: 0,
+            marks: 0,
         }
     }
 

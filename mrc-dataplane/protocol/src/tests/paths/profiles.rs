@@ -268,9 +268,9 @@ fn packets_of_an_srv6_profile_lead_to_their_outer_addresses() {
     assert_eq!(a.qp.stats().sacks_received, 8);
 }
 
-/// §2.2: the profile is an attribute of INIT; its paths come before, and only then.
+/// §2.2: the profile is an attribute of INIT; its paths come before anything is sent, and only then.
 #[test]
-fn paths_are_exchanged_in_reset_only() {
+fn paths_are_exchanged_in_reset_and_init_only() {
     let profiles = profiles(FormatMode::Udp, &[16], &[ev(&[0xc0, 1], 1), ev(&[0xc0, 2], 2)]);
     let config = PathConfig::profile(profiles.ev(ID).unwrap(), PORTS, EvLayout::FlowHigh);
     let (mut a, _) = setup(1, 8, 4, 1).pair();
@@ -280,6 +280,12 @@ fn paths_are_exchanged_in_reset_only() {
     a.qp.handle_universe(&config).unwrap();
     let evs: Vec<u32> = a.qp.ev_states().map(|view| view.entry.ev.0).collect();
     assert_eq!(evs, [0xc001, 0xc002]);
+    let init = crate::InitAttr {
+        p_key: 0xffff,
+        remote_write: true,
+    };
+    a.qp.handle_init(&init).unwrap();
+    a.qp.handle_universe(&config).unwrap();
     let nothing = PathConfig::explicit(Vec::new());
     assert!(a.qp.handle_universe(&nothing).is_err());
     assert_eq!(a.qp.ev_states().count(), 2, "as before");
