@@ -52,6 +52,12 @@ impl Reverse {
         }
     }
 
+    fn forget_plane(&mut self, port: PortNum) {
+        if let Some(confirmed) = self.confirmed.get_mut(usize::from(port.get())) {
+            *confirmed = None;
+        }
+    }
+
     pub(super) fn grow(&mut self, planes: usize) {
         let mut confirmed = core::mem::take(&mut self.confirmed).into_vec();
         confirmed.resize(planes, None);
@@ -112,6 +118,8 @@ impl PathSet {
             self.set_reverse(index, now);
             self.handle(index, Happening::EvProbeDelivered, Reason::Probed, now, rtt_ns);
         } else {
+            // What was confirmed before on this plane is in doubt, too.
+            self.reverse.forget_plane(self.entry(index).port);
             self.handle(index, Happening::ProbeLost, Reason::Lost, now, rtt_ns);
         }
     }

@@ -36,6 +36,8 @@ const CAPACITY: usize = 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
     slots: [Option<Probe>; CAPACITY],
+    /// The last one that was answered: its answer may have several parts.
+    answered: Option<Probe>,
     next_id: u16,
     next_due: Option<Instant>,
 }
@@ -62,14 +64,20 @@ impl Probes {
         id
     }
 
+    /// The probe that a SACK answers.
     pub(super) fn take(&mut self, id: u16) -> Option<Probe> {
         let slot = self
             .slots
             .iter_mut()
             .find(|slot| slot.is_some_and(|probe| probe.id == id))?;
-        let probe = slot.take();
+        self.answered = slot.take();
         self.refresh();
-        probe
+        self.answered
+    }
+
+    /// The probe of which this SACK is another part of the answer.
+    pub(super) fn answered(&self, id: u16) -> Option<Probe> {
+        self.answered.filter(|probe| probe.id == id)
     }
 
     /// One whose time is up.
@@ -97,6 +105,7 @@ impl Probes {
     /// Forgets all; ids go on.
     pub(super) fn clear(&mut self) {
         self.slots = [None; CAPACITY];
+        self.answered = None;
         self.next_due = None;
     }
 }

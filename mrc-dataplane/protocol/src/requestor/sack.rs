@@ -80,6 +80,7 @@ impl Requestor {
 
         // Step 5, §9.1.
         let probe = seth.probe_id().and_then(|id| self.probes.take(id));
+        let other_part = seth.probe_id().and_then(|id| self.probes.answered(id));
         let last_copy = trigger.filter(|(_, record)| copy_of(record, Some(echo), env.now).is_last);
         let named = match probe {
             Some(probe) => Some(probe.ev),
@@ -117,7 +118,9 @@ impl Requestor {
         env.stats.marks_received += u64::from(ce);
         self.feed_congestion_control(&tally, ce, rtt, state, env);
         // Step 8. Rules A and B wait for the rest of the batch: the SACK of an older packet may be behind this one.
-        if let Some(probe) = probe.filter(|_| !overtook) {
+        // Further parts of an answer are no verdict and no round trip, but as good a snapshot.
+        let snapshot = other_part.filter(|probe| probe.purpose != Purpose::BaseRtt);
+        if let Some(probe) = snapshot {
             self.detect_unseen(probe.sent, seth, state, env);
         }
         self.tail.heard(env.now);

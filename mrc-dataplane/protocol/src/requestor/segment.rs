@@ -188,7 +188,7 @@ impl Requestor {
         } else if self.tail.wanted
             && let Some(ev) = self.choose_for_tail(env, room)
         {
-            self.tail.wanted = false;
+            self.tail.probed(ev);
             env.stats.tail_probes_sent += 1;
             (ev, Purpose::Tail)
         } else if wants_base && let Some(ev) = self.choose(env, room, None) {

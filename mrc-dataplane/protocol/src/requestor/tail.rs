@@ -15,7 +15,7 @@ const MAX_PROBES: u8 = 2;
 pub(super) struct Tail {
     /// When something was last sent, or a SACK or Transport ACK last came.
     since: Instant,
-    /// Path of the last write.
+    /// Path of the last write or tail probe.
     last: Option<EvIndex>,
     /// Probes called for since something came.
     probes: u8,
@@ -29,6 +29,13 @@ impl Tail {
     pub(super) fn sent(&mut self, ev: EvIndex, now: Instant) {
         self.since = now;
         self.last = Some(ev);
+    }
+
+    /// A probe goes out: the next one is to take another plane again. If both avoided the plane of the last write, and that was
+    /// the only one alive, neither could arrive.
+    pub(super) fn probed(&mut self, ev: EvIndex) {
+        self.last = Some(ev);
+        self.wanted = false;
     }
 
     /// The universe is another one.
@@ -76,7 +83,7 @@ impl Requestor {
         self.tail.wanted &= self.table.any_in_flight();
     }
 
-    /// A path for the probe, preferably of another plane than that of the last packet.
+    /// A path for the probe, preferably of another plane than that of the last packet, be it a write or a probe.
     pub(super) fn choose_for_tail(&mut self, env: &mut Env<'_>, room: PortSet) -> Option<EvIndex> {
         let last = self.tail.last.map(|ev| env.paths.entry(ev).port);
         let elsewhere = last.map_or(room, |port| room.difference(PortSet::EMPTY.with(port)));

@@ -17,6 +17,8 @@ pub(super) enum Base {
     Scan,
     /// At the first PSN that no SACK has shown.
     News,
+    /// Here: the next part of an answer to a probe.
+    From(Psn),
 }
 
 /// The packet or probe that a SACK answers.
@@ -118,6 +120,8 @@ pub(super) struct Answers {
     /// Called for in this batch: one SACK, one ACK.
     batch_sack: Option<Trigger>,
     batch_ack: bool,
+    /// The next part of the answer to a probe.
+    part: Option<Trigger>,
     /// To be sent.
     own_sacks: Ring<Trigger>,
     sack: Option<Trigger>,
@@ -171,6 +175,7 @@ impl Answers {
             hold_until: None,
             batch_sack: None,
             batch_ack: false,
+            part: None,
             own_sacks: Ring::new(OWN_SACKS),
             sack: None,
             extra_sacks: tuning.extra_sacks,
@@ -201,6 +206,7 @@ impl Answers {
         self.hold_until = None;
         self.batch_sack = None;
         self.batch_ack = false;
+        self.part = None;
         self.own_sacks.clear();
         self.sack = None;
         self.more = false;
@@ -210,7 +216,12 @@ impl Answers {
     }
 
     pub(super) fn any(&self) -> bool {
-        !self.own_sacks.is_empty() || self.sack.is_some() || self.more || self.ack || !self.nacks.is_empty()
+        self.part.is_some()
+            || !self.own_sacks.is_empty()
+            || self.sack.is_some()
+            || self.more
+            || self.ack
+            || !self.nacks.is_empty()
     }
 
     fn count(&mut self, nominal_bytes: u32) {
@@ -347,7 +358,7 @@ impl Answers {
 
     /// Where the trigger of the next answer arrived: a SACK's own, a NACK's if nothing else is due.
     pub(super) fn next_arrived(&self) -> Option<PortNum> {
-        let sack = self.own_sacks.first().or(self.sack);
+        let sack = self.part.or(self.own_sacks.first()).or(self.sack);
         match (sack, self.nacks.first()) {
             (Some(trigger), _) => trigger.arrived,
             (None, Some(nack)) if !self.more && !self.ack => nack.arrived,
@@ -356,7 +367,8 @@ impl Answers {
     }
 
     pub(super) fn take_sack(&mut self) -> Option<Trigger> {
-        let called_for = self.own_sacks.pop().or_else(|| self.sack.take());
+        let part = self.part.take();
+        let called_for = part.or_else(|| self.own_sacks.pop()).or_else(|| self.sack.take());
         if called_for.is_some() || !self.more {
             return called_for;
         }
@@ -372,6 +384,18 @@ impl Answers {
     pub(super) fn sack_built(&mut self, more_news: bool) {
         self.sacked();
         self.more = more_news && self.extra_sacks_left > 0;
+    }
+
+    /// The answer to this probe has not shown what lies from `next` on. Its requestor has heard nothing, so it does not know what the
+    /// SACKs before said: it is told everything, as far as there are SACKs left.
+    pub(super) fn continue_probe(&mut self, trigger: Trigger, next: Psn) {
+        if self.extra_sacks_left > 0 {
+            self.extra_sacks_left -= 1;
+            self.part = Some(Trigger {
+                base: Base::From(next),
+                ..trigger
+            });
+        }
     }
 
     pub(super) fn take_ack(&mut self) -> bool {

@@ -269,6 +269,10 @@ impl Responder {
         if let Some(trigger) = self.answers.take_sack() {
             stats.sacks_sent += 1;
             let (seth, state) = self.build_sack(&trigger, now);
+            let next = seth.bitmap_base().add(64);
+            if trigger.probe_id.is_some() && next.diff(self.max_rcv_psn) <= 0 {
+                self.answers.continue_probe(trigger, next);
+            }
             self.answers.sack_built(self.unshown_count > 0);
             let bth = Bth {
                 rtx: trigger.rtx,

@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use mrc_wire::{Headers, Opcode, PortSet};
 
-use crate::attr::RetryAttr;
+use crate::attr::{RetryAttr, Tuning};
 use crate::path::EvState;
 use crate::testing::*;
 
@@ -75,6 +75,19 @@ fn probe_prefers_another_plane() {
             (Opcode::Probe, last.sent.port)
         );
     }
+}
+
+// protocol.md §5.7: where only the plane of the last write works, the second probe gets through.
+#[test]
+fn second_probe_takes_another_plane_than_the_first() {
+    let (mut a, _, last) = measured(&Setup::default());
+    let mut planes = Vec::new();
+    while planes.len() < 2 {
+        a.wait_for_timeout();
+        planes.extend(tail_probes(&mut a).iter().map(|probe| probe.sent.port));
+    }
+    assert_ne!(planes[0], last.sent.port);
+    assert_ne!(planes[1], planes[0]);
 }
 
 // protocol.md §5.6 rule C, §13 "Tail loss".
@@ -201,5 +214,76 @@ fn lost_tail_probe_speaks_against_its_path_unless_the_fabric_trims() {
         };
         assert_eq!(usize::from(state(&a) == EvState::Skip), skipped);
         assert_ne!(state(&a), EvState::AssumedBad);
+    }
+}
+
+/// A window far wider than a SACK, every second packet of which is lost, and then the SACKs too: sender and probe.
+fn wide_silence(setup: &Setup) -> (End, End, Wire) {
+    let (mut a, mut b, _) = measured(setup);
+    let back = b.poll_all();
+    a.hear(&back);
+    for n in 0..8 {
+        a.post(write(10 + n, 64 * 4096, 0));
+    }
+    let sent = a.poll_writes();
+    let odd: Vec<&Wire> = sent.iter().skip(1).step_by(2).collect();
+    let _lost = b.receive_all(odd);
+    // The first one is too early to judge them.
+    let mut probes = Vec::new();
+    while a.qp.stats().tail_probes_sent < 2 {
+        a.wait_for_timeout();
+        probes = tail_probes(&mut a);
+    }
+    b.now = a.now;
+    (a, b, probes.remove(0))
+}
+
+// protocol.md §9.1, §5.6 rule C: a window that is closed by what was lost in it cannot wait until each 64 PSNs are repaired.
+#[test]
+fn answer_to_a_probe_shows_the_whole_window_in_parts() {
+    let (mut a, mut b, probe) = wide_silence(&Setup::default());
+    let in_flight = a.cc.inflight_packets();
+    assert!(in_flight > 256, "{in_flight}");
+    let mut back = b.receive_all([&probe]);
+    let parts = sacks(&back);
+    assert!(
+        parts
+            .iter()
+            .all(|(_, seth, _)| seth.probe_id() == parts[0].1.probe_id())
+    );
+    for (n, (_, seth, _)) in parts.iter().enumerate() {
+        assert_eq!(seth.bitmap_base(), seth.cack_psn.next().add(64 * n as u32));
+    }
+    // In whatever order they arrive.
+    back.reverse();
+    a.advance(10_000);
+    for wire in &back {
+        a.receive(wire);
+    }
+    let lost = a.qp.stats().losses_unseen;
+    assert_eq!((lost, a.cc.inflight_packets()), (u64::from(in_flight / 2 + 1), 0));
+    let samples = a.qp.rtt_ns();
+    a.hear(&back);
+    assert_eq!(a.qp.rtt_ns(), samples, "parts are no further round trips");
+}
+
+// protocol.md §9.1: no more parts than SACKs may follow one another.
+#[test]
+fn answer_to_a_probe_has_no_more_parts_than_extra_sacks() {
+    for extra_sacks in [0, 2] {
+        let setup = Setup {
+            tuning: Tuning {
+                extra_sacks,
+                ..Tuning::default()
+            },
+            ..Setup::default()
+        };
+        let (_, mut b, probe) = wide_silence(&setup);
+        let back = b.receive_all([&probe]);
+        let parts = sacks(&back)
+            .iter()
+            .filter(|(_, seth, _)| seth.probe_id().is_some())
+            .count();
+        assert_eq!(parts, 1 + usize::from(extra_sacks));
     }
 }

@@ -72,6 +72,8 @@ pub(super) struct Owed {
     own: Vec<Trigger>,
     /// One SACK serves them all.
     shared: Vec<(Trigger, Duty)>,
+    /// The probe that was answered last in this batch: other parts of the window may follow, with its id.
+    probe: Option<Trigger>,
     /// How many SACKs may follow those that are due in this batch.
     extra: u8,
     nacks: Vec<(Trigger, NackReason)>,
@@ -155,15 +157,17 @@ impl Responder {
             for (_, duty) in self.owed.shared.iter_mut().filter(|(_, duty)| *duty == Duty::Counter) {
                 *duty = Duty::May;
             }
-            self.owed.own.remove(place)
+            let trigger = self.owed.own.remove(place);
+            self.owed.probe = Some(trigger).filter(|trigger| trigger.probe.is_some());
+            trigger
         } else if let Some((trigger, _)) = self.owed.shared.iter().rfind(|(trigger, _)| reflects(trigger)) {
             let trigger = *trigger;
             self.owed.shared.clear();
             trigger
-        } else if let Some(trigger) = self.last.filter(reflects)
+        } else if let Some(trigger) = self.last.filter(reflects).or(self.owed.probe.filter(reflects))
             && self.owed.extra > 0
         {
-            // It shows what the others had no room for, and reflects the last packet.
+            // It shows what the others had no room for, and reflects the last packet or the last probe.
             self.owed.extra -= 1;
             trigger
         } else {

@@ -210,3 +210,30 @@ fn a_confirmed_path_that_fails_carries_no_answers() {
     paths.handle(2, Happening::Verdict, Reason::Verdict, now, 1_000);
     assert_eq!(on_it(&mut paths), 0);
 }
+
+/// §6.10: an EV probe that is not answered casts doubt on what was confirmed on its plane.
+#[test]
+fn a_plane_whose_probe_fails_is_not_preferred_any_more() {
+    let mut paths = PathSet::new(&setup(2, 4, 8, 2).path, [7; 32]).unwrap();
+    let now = Instant::from_ns(1_000_000_000);
+    paths.confirm(1, now);
+    let confirmed = paths.entry(1).port;
+    let other = (0..8)
+        .find(|&index| index != 1 && paths.entry(index).port == confirmed)
+        .unwrap();
+    let there = |paths: &mut PathSet| {
+        let ports = (0..160).filter_map(|_| paths.control(ALL, None, now));
+        ports
+            .collect::<Vec<_>>()
+            .into_iter()
+            .filter(|&index| paths.entry(index).port == confirmed)
+            .count()
+    };
+    assert!(there(&mut paths) > 120);
+    paths.handle_ev_probe(other, false, now, 1_000);
+    let after = there(&mut paths);
+    assert!(
+        (40..120).contains(&after),
+        "as often as the other plane: {after} of 160"
+    );
+}
