@@ -47,6 +47,7 @@ fn small_loss_costs_little_and_heavy_loss_keeps_most() {
 fn bad_paths_are_found_with_few_losses_and_bypassed() {
     passes("lossy_paths", None, &[]);
     passes("dead_path", None, &[]);
+    passes("dead_plane", None, &[]);
     passes("dead_at_start", None, &[]);
     passes("flapping", None, &[]);
 }

@@ -1,11 +1,12 @@
 //! The scenario files that come with the program.
 
 /// Name and text, in the order of the list.
-const FILES: [(&str, &str); 15] = [
+const FILES: [(&str, &str); 16] = [
     ("all_to_all", include_str!("../../scenarios/all_to_all.toml")),
     ("bulk", include_str!("../../scenarios/bulk.toml")),
     ("dead_at_start", include_str!("../../scenarios/dead_at_start.toml")),
     ("dead_path", include_str!("../../scenarios/dead_path.toml")),
+    ("dead_plane", include_str!("../../scenarios/dead_plane.toml")),
     ("exchange", include_str!("../../scenarios/exchange.toml")),
     ("flapping", include_str!("../../scenarios/flapping.toml")),
     ("heavy_loss", include_str!("../../scenarios/heavy_loss.toml")),
