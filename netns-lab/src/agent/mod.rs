@@ -191,6 +191,8 @@ pub(crate) struct Outcome {
     pub errors: u64,
     /// The first error or difference, in words.
     pub problem: Option<String>,
+    /// The runner ended it before its end.
+    pub stopped: bool,
     /// Bytes compared with what they should be.
     pub compared_bytes: u64,
 }

@@ -28,7 +28,7 @@ pub(crate) struct RunArgs {
     /// Results as JSON on standard output, a line per run
     #[arg(long)]
     json: bool,
-    /// Write results.json, series.csv and messages.csv into DIR/NAME
+    /// Write report.html, results.json, series.csv and messages.csv into DIR/NAME
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Record what passes the fabric's ports of host 0 into DIR/NAME (needs tcpdump; costs processor time)
@@ -179,7 +179,7 @@ fn run_one(
     if let Some(directory) = directory {
         report::write(&directory, &record, &verdict)?;
         if !args.json {
-            output::print(&format!("  report: {}\n", directory.display()));
+            output::print(&format!("  report: {}\n", directory.join("report.html").display()));
         }
     }
     Ok(verdict.passed)

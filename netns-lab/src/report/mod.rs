@@ -1,6 +1,10 @@
 //! What a run leaves to be read: a text, JSON, CSV, and one page of HTML.
 
 mod csv;
+mod curves;
+mod draw;
+mod page;
+mod plot;
 mod results;
 
 use std::fmt::Write as _;
@@ -46,7 +50,8 @@ pub(crate) fn write(directory: &Path, record: &Record, verdict: &Verdict) -> Res
     };
     put("results.json", &results::json(record, verdict)?)?;
     put("series.csv", &csv::series(record))?;
-    put("messages.csv", &csv::messages(record))
+    put("messages.csv", &csv::messages(record))?;
+    put("report.html", &page::html(record, verdict))
 }
 
 /// The verdicts for a terminal.

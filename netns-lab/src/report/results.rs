@@ -26,14 +26,17 @@ struct WorkloadResults<'a> {
     times: Vec<Times>,
 }
 
+/// The message times of a size.
 #[derive(Serialize)]
-struct Times {
-    size: String,
-    count: usize,
-    mean_ms: Option<f64>,
-    p50_ms: Option<f64>,
-    p99_ms: Option<f64>,
-    max_ms: Option<f64>,
+pub(super) struct Times {
+    pub size: String,
+    pub count: usize,
+    pub mean_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub max_ms: Option<f64>,
+    /// Of a stream its goodput, the slower way; of a collective bytes per time.
+    pub mbps: f64,
 }
 
 /// The whole document.
@@ -65,11 +68,7 @@ fn results<'a>(record: &'a Record, verdict: &'a Verdict) -> Results<'a> {
             goodput_mbps: ways
                 .map(|way| record.goodput_bps(place, *way, ran.start, ran.end) / 1e6)
                 .collect(),
-            times: workload
-                .all_sizes()
-                .into_iter()
-                .map(|size| times(record, place, size))
-                .collect(),
+            times: rows(record, place),
         }
     });
     Results {
@@ -80,14 +79,28 @@ fn results<'a>(record: &'a Record, verdict: &'a Verdict) -> Results<'a> {
     }
 }
 
-fn times(record: &Record, place: usize, size: u64) -> Times {
-    let times = times_ms(record, place, Some(size));
-    Times {
-        size: human_bytes(size),
-        count: times.len(),
-        mean_ms: (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64),
-        p50_ms: percentile(&times, 50.0),
-        p99_ms: percentile(&times, 99.0),
-        max_ms: percentile(&times, 100.0),
-    }
+/// A row per size of a workload.
+pub(super) fn rows(record: &Record, place: usize) -> Vec<Times> {
+    let workload = &record.scenario.workload[place];
+    let ran = &record.workloads[place];
+    let ways = record.ways(place).iter();
+    let goodput = ways.map(|way| record.goodput_bps(place, *way, ran.start, ran.end) / 1e6);
+    let goodput = goodput.fold(f64::INFINITY, f64::min);
+    let row = |size: u64| {
+        let times = times_ms(record, place, Some(size));
+        let mean = (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64);
+        Times {
+            size: human_bytes(size),
+            count: times.len(),
+            mean_ms: mean,
+            p50_ms: percentile(&times, 50.0),
+            p99_ms: percentile(&times, 99.0),
+            max_ms: percentile(&times, 100.0),
+            mbps: match mean {
+                Some(mean) if workload.kind.is_collective() => size as f64 * 8.0 / mean / 1e3,
+                _ => goodput,
+            },
+        }
+    };
+    workload.all_sizes().into_iter().map(row).collect()
 }

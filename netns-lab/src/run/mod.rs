@@ -11,7 +11,7 @@ mod steps;
 pub(crate) use agents::{COMMAND as AGENT_COMMAND, News};
 pub(crate) use machine::{Machine, MachineSample};
 pub(crate) use play::{Options, play};
-pub(crate) use record::{Record, Way, interpolate};
+pub(crate) use record::{Record, Shape, Way, interpolate};
 
 use netns_lab::LabError;
 

@@ -13,7 +13,7 @@ use super::RunError;
 use super::agents::{Agents, News};
 use super::machine::{Machine, Processors};
 use super::progress::Progress;
-use super::record::{Happened, Ran, Record};
+use super::record::{Cable, Happened, Ran, Record, Shape};
 use crate::agent::{End, Order, Report, now_ns};
 use crate::scenario::{Change, Scenario};
 
@@ -89,7 +89,7 @@ pub(crate) fn play(
     scenario.seed = options.seed.unwrap_or(scenario.seed);
     let mut progress = Progress::new(name, options.silent);
     progress.note(|| "builds the fabric".to_owned());
-    let topology = scenario.topology.topology();
+    let topology = scenario.topology.topology(scenario.seed);
     let lab = Lab::build(&topology)?;
     let ports = scenario.topology.port_arguments();
     let captures = options
@@ -104,7 +104,9 @@ pub(crate) fn play(
         seconds: 0.0,
         hosts: topology.hosts,
         planes: topology.planes,
+        shape: shape(&lab, &scenario),
         samples: vec![Vec::new(); topology.hosts],
+        arrived: BTreeMap::new(),
         happened: Vec::new(),
         workloads: vec![Ran::default(); scenario.workload.len()],
         machine: Machine::this(),
@@ -138,6 +140,29 @@ pub(crate) fn play(
         }
     }
     Ok(record)
+}
+
+/// Nodes and links of the fabric, and what will break.
+fn shape(lab: &Lab, scenario: &Scenario) -> Shape {
+    let plan = lab.plan();
+    let known = |node: &&netns_lab::plan::Node| node.role != Role::Management;
+    let cable = |link: &netns_lab::plan::Link| {
+        let [a, b] = link
+            .ends
+            .map(|end| (&plan.nodes[end.node], &plan.nodes[end.node].interfaces[end.interface]));
+        let plane = a.1.plane?;
+        let hit = |moment: &crate::scenario::Moment| moment.fault.iter().any(|change| change.is_port(&a.0.name, plane));
+        Some(Cable {
+            ends: [a.0.name.clone(), b.0.name.clone()],
+            plane,
+            broke: scenario.timeline.iter().any(hit),
+        })
+    };
+    Shape {
+        nodes: plan.nodes.iter().filter(known).map(|node| node.name.clone()).collect(),
+        links: plan.links.iter().filter_map(cable).collect(),
+        broken_nodes: Vec::new(),
+    }
 }
 
 /// Records at the first switch port that each of host 0's ports leads to.
@@ -236,7 +261,7 @@ impl Play<'_> {
 
     fn hear(&mut self, host: usize, report: Report) -> Result<(), RunError> {
         match report {
-            Report::Sample(sample) => self.record.samples[host].push(*sample),
+            Report::Sample(sample) => self.record.take(host, *sample),
             Report::Prepared { id, ends: of_host } => {
                 if let Phase::Preparing { missing, ends } = &mut self.phases[id] {
                     missing.remove(&host);
@@ -260,9 +285,14 @@ impl Play<'_> {
                 let ended = self.record.seconds_of(outcome.ended_ns);
                 let ran = &mut self.record.workloads[id];
                 ran.end = ran.end.max(ended);
+                let failed = outcome.errors > 0;
                 ran.outcomes.insert(host, *outcome);
                 if let Phase::Running { missing, .. } = &mut self.phases[id] {
                     missing.remove(&host);
+                }
+                // A rank that gave up keeps all others waiting.
+                if failed && self.scenario.workload[id].kind.is_collective() {
+                    self.stop(id)?;
                 }
                 self.after_done(id)?;
             }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{Machine, MachineSample};
-use crate::agent::{Compared, Outcome, Sample};
+use crate::agent::{Compared, Outcome, PortSample, Sample};
 use crate::scenario::{Flow, Kind, Scenario};
 
 /// Everything that is known about a run.
@@ -24,9 +24,15 @@ pub(crate) struct Record {
     pub hosts: usize,
     /// Number of planes.
     pub planes: usize,
+    /// What was built, as a drawing needs it.
+    #[serde(skip)]
+    pub shape: Shape,
     /// By host, in order of time.
     #[serde(skip)]
     pub samples: Vec<Vec<Sample>>,
+    /// Payload that has arrived, by workload, connection and receiving host: time in ns, bytes; in order of time.
+    #[serde(skip)]
+    pub arrived: BTreeMap<(usize, usize, usize), Vec<(u64, u64)>>,
     /// What happened when.
     pub happened: Vec<Happened>,
     /// In the scenario's order.
@@ -39,6 +45,28 @@ pub(crate) struct Record {
     pub processors: Vec<MachineSample>,
     /// Why figures of this run cannot be trusted.
     pub doubts: Vec<String>,
+}
+
+/// Nodes and links of a fabric.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shape {
+    /// Names of hosts and switches.
+    pub nodes: Vec<String>,
+    /// What joins them.
+    pub links: Vec<Cable>,
+    /// Switches that the timeline breaks.
+    pub broken_nodes: Vec<String>,
+}
+
+/// A link of a fabric.
+#[derive(Debug, Clone)]
+pub(crate) struct Cable {
+    /// Names of its nodes.
+    pub ends: [String; 2],
+    /// From 1.
+    pub plane: usize,
+    /// The timeline breaks it.
+    pub broke: bool,
 }
 
 /// Something that happened.
@@ -76,6 +104,47 @@ pub(crate) enum Way {
     Back,
 }
 
+impl Way {
+    /// For people.
+    pub(crate) fn arrow(self) -> &'static str {
+        match self {
+            Way::Forward => "there",
+            Way::Back => "back",
+        }
+    }
+}
+
+/// What has arrived on a workload's connections, by time.
+pub(crate) struct Arrivals<'a> {
+    record: &'a Record,
+    place: usize,
+    flows: Vec<Flow>,
+}
+
+impl Arrivals<'_> {
+    /// Payload of one connection up to a time, bytes: between two samples in proportion, so that windows need not fall on samples.
+    pub(crate) fn of(&self, flow: usize, way: Way, at: f64) -> f64 {
+        let Flow { from, to } = self.flows[flow];
+        let host = if way == Way::Forward { to } else { from };
+        let Some(points) = self.record.arrived.get(&(self.place, flow, host)) else {
+            return 0.0;
+        };
+        let after = points.partition_point(|(ns, _)| self.record.seconds_of(*ns) < at);
+        let around = &points[after.saturating_sub(1)..(after + 1).min(points.len())];
+        interpolate(
+            around
+                .iter()
+                .map(|(ns, bytes)| (self.record.seconds_of(*ns), *bytes as f64)),
+            at,
+        )
+    }
+
+    /// Payload of all its connections up to a time, bytes.
+    pub(crate) fn all(&self, way: Way, at: f64) -> f64 {
+        (0..self.flows.len()).map(|flow| self.of(flow, way, at)).sum()
+    }
+}
+
 impl Record {
     /// Seconds from the start.
     pub(crate) fn seconds_of(&self, ns: u64) -> f64 {
@@ -97,25 +166,40 @@ impl Record {
         }
     }
 
-    /// Payload that a connection had delivered at a time, bytes: between two samples in proportion, so that windows need not
-    /// fall on samples.
-    pub(crate) fn delivered(&self, place: usize, flow: usize, way: Way, at: f64) -> f64 {
-        let Flow { from, to } = self.flows(place)[flow];
-        let host = if way == Way::Forward { to } else { from };
-        let points = self.samples[host].iter().filter_map(|sample| {
-            // Both ends of a connection may be on one host only where two connections are: ends are told apart by host.
-            let end = sample.ends.iter().find(|end| end.id == place && end.flow == flow)?;
-            Some((self.seconds_of(sample.at_ns), end.delivered_bytes as f64))
-        });
-        interpolate(points, at)
+    /// Takes a sample in.
+    pub(crate) fn take(&mut self, host: usize, sample: Sample) {
+        for end in &sample.ends {
+            let points = self.arrived.entry((end.id, end.flow, host)).or_default();
+            // The last sample of a workload is made by another thread than the others.
+            if points.last().is_none_or(|(ns, _)| *ns < sample.at_ns) {
+                points.push((sample.at_ns, end.delivered_bytes));
+            }
+        }
+        self.samples[host].push(sample);
     }
 
-    /// Payload per second of some connections of a workload in a stretch of time, one way.
+    /// What has arrived on a workload's connections.
+    pub(crate) fn arrivals(&self, place: usize) -> Arrivals<'_> {
+        Arrivals {
+            record: self,
+            place,
+            flows: self.flows(place),
+        }
+    }
+
+    /// Payload per second of a workload in a stretch of time, one way.
     pub(crate) fn goodput_bps(&self, place: usize, way: Way, from: f64, to: f64) -> f64 {
-        let bytes: f64 = (0..self.flows(place).len())
-            .map(|flow| self.delivered(place, flow, way, to) - self.delivered(place, flow, way, from))
-            .sum();
+        let arrivals = self.arrivals(place);
+        let bytes = arrivals.all(way, to) - arrivals.all(way, from);
         if to > from { bytes * 8.0 / (to - from) } else { 0.0 }
+    }
+
+    /// A figure of a host's ports, as it was sampled over time.
+    pub(crate) fn of_ports(&self, host: usize, pick: impl Fn(&[PortSample]) -> f64) -> Vec<(f64, f64)> {
+        let samples = self.samples[host].iter();
+        samples
+            .map(|sample| (self.seconds_of(sample.at_ns), pick(&sample.ports)))
+            .collect()
     }
 
     /// The moments at which a host was sampled, seconds.

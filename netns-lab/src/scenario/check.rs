@@ -22,12 +22,9 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
     within("sample_ms", scenario.sample_ms as f64, 10.0..=1000.0)?;
     scenario
         .topology
-        .topology()
+        .topology(scenario.seed)
         .validate()
         .map_err(|e| format!("topology: {e}"))?;
-    if let Some(mbps) = scenario.topology.link_mbps {
-        within("topology.link_mbps", mbps as f64, 1.0..=100_000.0)?;
-    }
     if scenario.workload.is_empty() {
         return Err("workload: there is none; write at least one [[workload]]".to_owned());
     }
@@ -51,7 +48,7 @@ fn within(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), Wrong
 }
 
 fn known_host(scenario: &Scenario, key: &str, name: &str) -> Result<usize, Wrong> {
-    let hosts = scenario.topology.topology().hosts;
+    let hosts = scenario.topology.hosts();
     match host_number(name) {
         Some(host) if host < hosts => Ok(host),
         _ => Err(format!("{key} = \"{name}\": hosts are h0 to h{}", hosts - 1)),
@@ -110,7 +107,7 @@ fn check_workload(scenario: &Scenario, place: usize, workload: &Workload) -> Res
         if let Some(hosts) = &workload.hosts {
             known_hosts(scenario, &key("hosts"), hosts, 2)?;
         }
-        let ranks = workload.ranks(scenario.topology.topology().hosts).len();
+        let ranks = workload.ranks(scenario.topology.hosts()).len();
         if workload.kind == Kind::Pairs && !ranks.is_multiple_of(2) {
             return Err(format!("{}: {ranks} hosts, pairs need an even number", key("hosts")));
         }
@@ -124,7 +121,7 @@ fn check_workload(scenario: &Scenario, place: usize, workload: &Workload) -> Res
                 .ok_or_else(|| format!("{}: is missing; give a host, as in \"h0\", or a list", key(name)))?;
             known_hosts(scenario, &key(name), hosts, 1)?;
         }
-        if workload.flows(scenario.topology.topology().hosts).is_empty() {
+        if workload.flows(scenario.topology.hosts()).is_empty() {
             return Err(format!("{}: nobody is left to write to", key("to")));
         }
     }
@@ -175,7 +172,7 @@ fn check_workload(scenario: &Scenario, place: usize, workload: &Workload) -> Res
         ));
     }
     let memory = workload.all_sizes()[0].saturating_mul(u64::from(workload.outstanding()))
-        * workload.flows(scenario.topology.topology().hosts).len() as u64;
+        * workload.flows(scenario.topology.hosts()).len() as u64;
     if !workload.kind.is_collective() && memory > MAX_MEMORY {
         return Err(format!(
             "{}: size times depth times connections is {memory} B, more than {MAX_MEMORY}",
@@ -209,7 +206,7 @@ fn check_moment(scenario: &Scenario, place: usize, moment: &Moment) -> Result<()
     for (name, changes) in [("fault", &moment.fault), ("heal", &moment.heal)] {
         for change in changes {
             let (Change::Link(port) | Change::Port(port)) = change;
-            let planes = scenario.topology.planes;
+            let planes = scenario.topology.planes();
             let (host, plane) = Change::port_of(port)
                 .ok_or_else(|| format!("{} = \"{port}\": name a host's port, as in \"h0.p1\"", key(name)))?;
             known_host(scenario, &key(name), &format!("h{host}"))?;
@@ -241,7 +238,7 @@ fn check_criterion(scenario: &Scenario, criterion: &Criterion) -> Result<(), Wro
     match criterion.of.as_deref() {
         Some("capacity") if scenario.topology.host_link_bps().is_none() => {
             return Err(format!(
-                "{} = \"capacity\": the links of this topology have no rate; give topology.link_mbps",
+                "{} = \"capacity\": the links of this topology are as fast as the machine; leave shape out for links with a speed",
                 key("of")
             ));
         }
@@ -309,9 +306,10 @@ mod tests {
 title = "A stream"
 seconds = 2
 [topology]
-shape = "leaf"
-hosts = 3
-link_mbps = 100
+planes = 4
+t0 = 1
+t1 = 0
+hosts_per_t0 = 3
 [[workload]]
 name = "stream"
 kind = "write"
@@ -352,8 +350,13 @@ at_least = 0.9
         for (replace, by, expected) in [
             ("seconds = 2", "seconds = 2000", "seconds = 2000: give 0 to 600"),
             ("seconds = 2", "secs = 2", "line 3: unknown field `secs`"),
-            ("hosts = 3", "hosts = 1", "topology: the number of hosts is 1"),
-            ("shape = \"leaf\"", "shape = \"torus\"", "unknown variant `torus`"),
+            (
+                "planes = 4",
+                "planes = 9",
+                "topology: planes is 9: topology 'fabric' takes 1 to 8",
+            ),
+            ("t1 = 0", "t2 = 0", "unknown field `t2`"),
+            ("planes = 4", "shape = \"torus\"", "unknown variant `torus`"),
             (
                 "\"h1\", \"h2\"",
                 "\"h9\"",
@@ -398,7 +401,11 @@ at_least = 0.9
                 "of = \"other\"",
                 "give \"capacity\" or a workload's name",
             ),
-            ("link_mbps = 100", "", "the links of this topology have no rate"),
+            (
+                "planes = 4\nt0 = 1\nt1 = 0\nhosts_per_t0 = 3",
+                "shape = \"leaf\"\nhosts = 3",
+                "the links of this topology are as fast",
+            ),
             ("measure = \"goodput\"", "measure = \"recovery\"", "reaches: is missing"),
             (
                 "workload = \"stream\"",

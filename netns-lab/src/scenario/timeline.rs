@@ -43,6 +43,12 @@ impl Change {
         ))
     }
 
+    /// Whether it is about that port.
+    pub(crate) fn is_port(&self, node: &str, plane: usize) -> bool {
+        let (Self::Link(port) | Self::Port(port)) = self;
+        *port == format!("{node}.p{plane}")
+    }
+
     /// For people.
     pub(crate) fn describe(&self) -> String {
         match self {

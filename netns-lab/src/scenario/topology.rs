@@ -1,17 +1,29 @@
 //! What is built.
 
-use netns_lab::Topology;
-use serde::{Deserialize, Serialize};
+use netns_lab::{FabricSpec, Topology};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a write packet has beside its payload: IPv6 40, UDP 8, BTH 12, METH 4, RETH 16, TSETH 4, ICRC 4 (wire-format.md §1, §7).
 const IP_TO_ICRC: usize = 88;
+/// The outer IPv6 header of a tunnel (wire-format.md §5).
+const OUTER: usize = 40;
 /// What a link spends on a frame beside that: Ethernet header 14, FCS 4, preamble 8, gap 12.
 const ETHERNET: usize = 38;
 
-/// The table `[topology]`.
+/// The table `[topology]`: a leaf-spine fabric, or, with the key `shape`, something plainer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Fabric {
+    /// Switches with queues and speeds.
+    LeafSpine(Box<FabricSpec>),
+    /// Links as fast as the machine.
+    Plain(Plain),
+}
+
+/// A fabric without limits but the machine's.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fabric {
+pub(crate) struct Plain {
     /// How hosts are joined.
     pub shape: ShapeName,
     /// Number of hosts.
@@ -23,9 +35,6 @@ pub(crate) struct Fabric {
     /// MTU of the fabric links, bytes.
     #[serde(default = "default_mtu")]
     pub mtu: u32,
-    /// What engines are told of their links' speed, Mbit/s.
-    #[serde(default)]
-    pub link_mbps: Option<u64>,
 }
 
 /// Known shapes.
@@ -50,38 +59,96 @@ fn default_mtu() -> u32 {
     9000
 }
 
+impl<'de> Deserialize<'de> for Fabric {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let table = toml::Table::deserialize(from)?;
+        let plain = table.contains_key("shape");
+        let told = |error: toml::de::Error| serde::de::Error::custom(error.message().replace('\n', " "));
+        if plain {
+            table.try_into().map(Fabric::Plain).map_err(told)
+        } else {
+            table
+                .try_into()
+                .map(|spec| Fabric::LeafSpine(Box::new(spec)))
+                .map_err(told)
+        }
+    }
+}
+
 impl Fabric {
-    /// What `Lab::build` takes.
-    pub(crate) fn topology(&self) -> Topology {
-        let topology = match self.shape {
-            ShapeName::Pair => Topology {
-                hosts: self.hosts,
-                ..Topology::pair(self.planes)
-            },
-            ShapeName::Leaf => Topology::leaf(self.hosts, self.planes),
-        };
-        topology.mtu(self.mtu).static_neighbours(true)
+    /// What `Lab::build` takes; losses and hashes start from `seed`.
+    pub(crate) fn topology(&self, seed: u64) -> Topology {
+        match self {
+            Fabric::LeafSpine(spec) => Topology::fabric(FabricSpec {
+                seed: spec.seed.wrapping_add(seed as u32).wrapping_sub(1),
+                ..(**spec).clone()
+            }),
+            Fabric::Plain(plain) => {
+                let topology = match plain.shape {
+                    ShapeName::Pair => Topology {
+                        hosts: plain.hosts,
+                        ..Topology::pair(plain.planes)
+                    },
+                    ShapeName::Leaf => Topology::leaf(plain.hosts, plain.planes),
+                };
+                topology.mtu(plain.mtu).static_neighbours(true)
+            }
+        }
+    }
+
+    /// Number of hosts.
+    pub(crate) fn hosts(&self) -> usize {
+        match self {
+            Fabric::LeafSpine(spec) => spec.hosts(),
+            Fabric::Plain(plain) => plain.hosts,
+        }
+    }
+
+    /// Number of planes.
+    pub(crate) fn planes(&self) -> usize {
+        match self {
+            Fabric::LeafSpine(spec) => spec.planes,
+            Fabric::Plain(plain) => plain.planes,
+        }
     }
 
     /// Bits per second of a host's link, if there is a limit.
     pub(crate) fn host_link_bps(&self) -> Option<u64> {
-        self.link_mbps.map(|mbps| mbps * 1_000_000)
+        match self {
+            Fabric::LeafSpine(spec) => Some(spec.host_link_bps),
+            Fabric::Plain(_) => None,
+        }
     }
 
     /// The hosts' ports with what their engines are told of their speed, as `MRC_PORTS` has them.
     pub(crate) fn port_arguments(&self) -> Vec<String> {
-        let port = |plane: usize| match self.link_mbps {
-            Some(mbps) => format!("p{plane}@{mbps}"),
+        let port = |plane: usize| match self.host_link_bps() {
+            Some(bps) => format!("p{plane}@{}", bps / 1_000_000),
             None => format!("p{plane}"),
         };
-        (1..=self.planes).map(port).collect()
+        (1..=self.planes()).map(port).collect()
     }
 
-    /// Payload per second of a link at full rate, after the headers of full packets.
+    /// Payload per second of a host's link at full rate, after the headers of full packets.
     pub(crate) fn payload_bps(&self) -> Option<f64> {
-        let room = (self.mtu as usize).saturating_sub(IP_TO_ICRC);
+        let Fabric::LeafSpine(spec) = self else { return None };
+        let headers = IP_TO_ICRC + if spec.routing.tunnelled() { OUTER } else { 0 };
+        let room = (spec.mtu as usize).saturating_sub(headers);
         let pmtu = [4096, 2048, 1024, 512, 256].into_iter().find(|pmtu| *pmtu <= room)?;
-        let share = pmtu as f64 / (pmtu + IP_TO_ICRC + ETHERNET) as f64;
-        Some(self.host_link_bps()? as f64 * share)
+        Some(spec.host_link_bps as f64 * pmtu as f64 / (pmtu + headers + ETHERNET) as f64)
+    }
+
+    /// For the report, after the number of hosts and planes.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Fabric::LeafSpine(spec) => format!(
+                ", {} T0s and {} T1s a plane, {} Mbit/s between them, routing {}",
+                spec.t0,
+                spec.t1,
+                spec.fabric_link_bps / 1_000_000,
+                spec.routing
+            ),
+            Fabric::Plain(_) => ", links as fast as the machine".to_owned(),
+        }
     }
 }

@@ -125,6 +125,7 @@ fn windows(from: f64, to: f64, window: Option<f64>) -> Vec<(f64, f64)> {
 fn interruption(record: &Record, criterion: &Criterion, place: usize) -> (f64, String) {
     let (from, to) = stretch(record, place, criterion.from, criterion.to);
     let mut worst = (0.0, "at no time".to_owned());
+    let arrivals = record.arrivals(place);
     for &way in record.ways(place) {
         for (number, flow) in record.flows(place).iter().enumerate() {
             let receiver = if way == Way::Forward { flow.to } else { flow.from };
@@ -134,7 +135,7 @@ fn interruption(record: &Record, criterion: &Criterion, place: usize) -> (f64, S
                 .into_iter()
                 .filter(|at| (from..=to).contains(at))
             {
-                let now = record.delivered(place, number, way, at);
+                let now = arrivals.of(number, way, at);
                 if before.is_none_or(|before| now > before) {
                     since = at;
                 }
@@ -173,8 +174,8 @@ fn recovery(record: &Record, criterion: &Criterion, place: usize) -> Measured {
 fn jain(record: &Record, criterion: &Criterion, place: usize) -> (f64, String) {
     let (from, to) = stretch(record, place, criterion.from, criterion.to);
     let flows = record.flows(place).len();
-    let one =
-        |flow| record.delivered(place, flow, Way::Forward, to) - record.delivered(place, flow, Way::Forward, from);
+    let arrivals = record.arrivals(place);
+    let one = |flow| arrivals.of(flow, Way::Forward, to) - arrivals.of(flow, Way::Forward, from);
     let rates: Vec<f64> = (0..flows).map(one).collect();
     let (sum, squares) = (
         rates.iter().sum::<f64>(),
@@ -269,10 +270,14 @@ fn speed(record: &Record, criterion: &Criterion, place: usize) -> Measured {
 pub(super) fn errors(record: &Record, place: usize) -> (f64, String) {
     let ran = &record.workloads[place];
     let mut errors: u64 = ran.outcomes.values().map(|outcome| outcome.errors).sum();
-    let problem = ran
+    // Ranks that were stopped because another had failed have nothing to say of it.
+    let mut problems: Vec<(bool, String)> = ran
         .outcomes
         .iter()
-        .find_map(|(host, outcome)| Some(format!("h{host}: {}", outcome.problem.as_ref()?)));
+        .filter_map(|(host, outcome)| Some((outcome.stopped, format!("h{host}: {}", outcome.problem.as_ref()?))))
+        .collect();
+    problems.sort();
+    let problem = problems.into_iter().next().map(|(_, problem)| problem);
     let difference = ran
         .compared
         .iter()

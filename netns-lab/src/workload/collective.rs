@@ -1,6 +1,7 @@
 //! Collectives: ring all-reduce, ring all-gather, all-to-all, pairs. Every result is checked.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use super::{Failure, Memory, Moved, Mover, Until, pattern};
@@ -62,7 +63,7 @@ struct Collective<'a> {
     /// What has come and was not yet asked for: end, tag.
     arrived: HashSet<(usize, u32)>,
     /// Sources of writes that are outstanding.
-    sending: HashMap<(usize, u64), usize>,
+    sending: HashMap<(usize, u64), Range<usize>>,
     moved: Vec<Moved>,
     outcome: Outcome,
 }
@@ -216,19 +217,21 @@ impl Collective<'_> {
 
     fn send(&mut self, end: usize, tag: u32, source: usize, bytes: &[u8], to: usize) -> Result<bool, Failure> {
         // What is still being sent from there stays as it is.
-        while self.sending.values().any(|busy| *busy == source) {
+        let place = source..source + bytes.len();
+        let overlaps = |busy: &Range<usize>| busy.start < place.end && place.start < busy.end;
+        while self.sending.values().any(overlaps) {
             if !self.turn()? {
                 return Ok(false);
             }
         }
         self.mover.write(source, bytes)?;
         let tag = u64::from(tag);
-        while !self.mover.post(end, tag, source..source + bytes.len(), to, true)? {
+        while !self.mover.post(end, tag, place.clone(), to, true)? {
             if !self.turn()? {
                 return Ok(false);
             }
         }
-        self.sending.insert((end, tag), source);
+        self.sending.insert((end, tag), place);
         Ok(true)
     }
 
@@ -260,11 +263,13 @@ impl Collective<'_> {
             self.mover.wait(NAP);
         }
         if self.until.is_stopped() {
-            self.outcome.errors += 1;
-            let done = self.outcome.messages;
-            self.outcome
-                .problem
-                .get_or_insert_with(|| format!("stopped after {done} iterations: it took too long"));
+            if self.outcome.problem.is_none() {
+                let done = self.outcome.messages;
+                let why = format!("stopped after {done} iterations: it took too long, or another rank failed");
+                self.outcome.problem = Some(why);
+                self.outcome.stopped = true;
+                self.outcome.errors += 1;
+            }
             return Ok(false);
         }
         Ok(self.outcome.errors == 0)

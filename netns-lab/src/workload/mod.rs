@@ -200,9 +200,8 @@ pub(crate) fn run(job: &Job, mover: &mut dyn Mover, start_ns: u64, until: &Until
         Kind::AllReduce | Kind::AllGather | Kind::AllToAll | Kind::Pairs => collective::run(job, mover, until)?,
     };
     outcome.ended_ns = now_ns();
-    if outcome.problem.is_none() {
-        outcome.problem = mover.problem();
-    }
+    // What failed first says more than what came of it.
+    outcome.problem = mover.problem().or(outcome.problem);
     Ok(outcome)
 }
 
