@@ -17,8 +17,8 @@ pub(super) enum Base {
     Scan,
     /// At the first PSN that no SACK has shown.
     News,
-    /// Here: the next part of an answer to a probe.
-    From(Psn),
+    /// Another part of an answer to a probe: [`Answers::part_number`] times 64 PSNs behind `cack_psn`.
+    Part,
 }
 
 /// The packet or probe that a SACK answers.
@@ -122,6 +122,7 @@ pub(super) struct Answers {
     batch_ack: bool,
     /// The next part of the answer to a probe.
     part: Option<Trigger>,
+    pub(super) part_number: u8,
     /// To be sent.
     own_sacks: Ring<Trigger>,
     sack: Option<Trigger>,
@@ -176,6 +177,7 @@ impl Answers {
             batch_sack: None,
             batch_ack: false,
             part: None,
+            part_number: 0,
             own_sacks: Ring::new(OWN_SACKS),
             sack: None,
             extra_sacks: tuning.extra_sacks,
@@ -386,15 +388,17 @@ impl Answers {
         self.more = more_news && self.extra_sacks_left > 0;
     }
 
-    /// The answer to this probe has not shown what lies from `next` on. Its requestor has heard nothing, so it does not know what the
+    /// The answer to this probe has not shown the end of the window. Its requestor has heard nothing, so it does not know what the
     /// SACKs before said: it is told everything, as far as there are SACKs left.
-    pub(super) fn continue_probe(&mut self, trigger: Trigger, next: Psn) {
+    pub(super) fn continue_probe(&mut self, trigger: Trigger) {
+        let first = trigger.base != Base::Part;
         if self.extra_sacks_left > 0 {
             self.extra_sacks_left -= 1;
             self.part = Some(Trigger {
-                base: Base::From(next),
+                base: Base::Part,
                 ..trigger
             });
+            self.part_number = if first { 1 } else { self.part_number.saturating_add(1) };
         }
     }
 

@@ -271,7 +271,7 @@ impl Responder {
             let (seth, state) = self.build_sack(&trigger, now);
             let next = seth.bitmap_base().add(64);
             if trigger.probe_id.is_some() && next.diff(self.max_rcv_psn) <= 0 {
-                self.answers.continue_probe(trigger, next);
+                self.answers.continue_probe(trigger);
             }
             self.answers.sack_built(self.unshown_count > 0);
             let bth = Bth {

@@ -59,7 +59,7 @@ impl Responder {
             Base::Start => first,
             _ if fits => first,
             Base::Scan => self.lowest_unsacked_psn,
-            Base::From(psn) => psn,
+            Base::Part => first.add(64 * u32::from(self.answers.part_number)),
             Base::News => self.unshown.first_set(first, self.max_rcv_psn.next()).unwrap_or(first),
         };
         let latest = self.max_rcv_psn.sub(63);
