@@ -1,5 +1,6 @@
 //! `netns-lab list`, `run`, `exec`, `up` and `show`.
 
+mod control;
 mod exec;
 mod output;
 mod scenarios;
@@ -13,6 +14,7 @@ use clap::{Parser, Subcommand};
 use netns_lab::plan::Plan;
 use netns_lab::{LabError, Topology};
 
+use control::Request;
 use topology::TopologyArgs;
 
 /// Exit status for a command line that cannot be carried out, and for a lab that cannot be built.
@@ -33,6 +35,7 @@ Examples:
   netns-lab up leaf --hosts 4
   netns-lab up fabric --planes 2 --t0 2 --t1 4 --routing srv6
   netns-lab show my-fabric.toml
+  netns-lab fault 'blackhole = \"t1.0.p1\"'
   netns-lab list
   netns-lab run nic-link-down --report reports
 
@@ -77,6 +80,33 @@ enum Command {
     Up {
         #[command(flatten)]
         topology: TopologyArgs,
+        /// What `fault`, `heal` and `counters` call it [default: lab, or lab2, lab3, ... if that is taken]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Break something in a lab that is up
+    Fault {
+        #[command(flatten)]
+        lab: LabArg,
+        /// What breaks, as one line of TOML: 'link-down = "h0-t0.0.p1"', 'loss = { link = "h*", percent = 1.0 }'
+        #[arg(value_parser = control::fault)]
+        fault: netns_lab::Fault,
+    },
+    /// Take a fault back, or all of them
+    Heal {
+        #[command(flatten)]
+        lab: LabArg,
+        /// The fault as it was given [default: all]
+        #[arg(value_parser = control::fault)]
+        fault: Option<netns_lab::Fault>,
+    },
+    /// Tell what is broken in a lab that is up, and what the ports of its switches have counted
+    Counters {
+        #[command(flatten)]
+        lab: LabArg,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Print the addresses that a topology would have
     Show {
@@ -93,6 +123,13 @@ enum Command {
     },
 }
 
+#[derive(Debug, clap::Args)]
+struct LabArg {
+    /// The lab's name, as `up --name` gave it
+    #[arg(long, value_name = "NAME", default_value = control::DEFAULT_NAME)]
+    lab: String,
+}
+
 /// Runs the program's command line.
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
@@ -106,7 +143,10 @@ pub(crate) fn run() -> ExitCode {
         } => topology
             .topology()
             .and_then(|t| exec::run(&t, &commands, stop_on_failure)),
-        Command::Up { topology } => topology.topology().and_then(|t| up::run(&t)),
+        Command::Up { topology, name } => topology.topology().and_then(|t| up::run(&t, name.as_deref())),
+        Command::Fault { lab, fault } => change(&lab.lab, &Request::Fault(fault)),
+        Command::Heal { lab, fault } => change(&lab.lab, &Request::Heal(fault)),
+        Command::Counters { lab, json } => counters(&lab.lab, json),
         Command::Show { topology } => topology.topology().and_then(|t| show(&t)),
     };
     end(result)
@@ -120,6 +160,24 @@ fn end(result: Result<u8, impl std::fmt::Display>) -> ExitCode {
             ExitCode::from(FAILURE)
         }
     }
+}
+
+fn change(lab: &str, request: &Request) -> Result<u8, LabError> {
+    output::print(&control::faults(&control::ask(lab, request)?));
+    Ok(0)
+}
+
+fn counters(lab: &str, json: bool) -> Result<u8, LabError> {
+    let state = control::ask(lab, &Request::Tell)?;
+    if json {
+        let text = serde_json::to_string_pretty(&state).map_err(|e| LabError::Usage {
+            message: format!("cannot write the counters as JSON: {e}"),
+        })?;
+        output::print(&format!("{text}\n"));
+    } else {
+        output::print(&(control::faults(&state) + &control::table(&state)));
+    }
+    Ok(0)
 }
 
 fn show(topology: &Topology) -> Result<u8, LabError> {

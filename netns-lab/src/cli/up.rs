@@ -3,17 +3,20 @@
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
+use std::thread;
 
 use netns_lab::{Lab, LabError, Topology};
 
+use super::control::{Control, DEFAULT_NAME};
 use super::{output, signals};
 
 /// Builds the lab and keeps it until a signal.
-pub(crate) fn run(topology: &Topology) -> Result<u8, LabError> {
+pub(crate) fn run(topology: &Topology, name: Option<&str>) -> Result<u8, LabError> {
     let (asked, inbox) = mpsc::channel();
     signals::watch(move |signal| {
         let _ = asked.send(signal);
     })?;
+    let control = Control::open(name)?;
     let lab = Lab::build(topology)?;
     let mut text = format!("{}\nto enter, from another terminal:\n", lab.plan());
     // A process in each node gives `nsenter` something to take hold of, with the node's own /sys and /proc.
@@ -36,7 +39,21 @@ pub(crate) fn run(topology: &Topology) -> Result<u8, LabError> {
     if !configs.is_empty() {
         let _ = write!(text, "\nthere, in addition to the environment above:\n{configs}");
     }
+    let link = lab.links().first().cloned().unwrap_or_default();
+    let option = match control.name() {
+        DEFAULT_NAME => String::new(),
+        name => format!("--lab {name} "),
+    };
+    let _ = writeln!(
+        text,
+        "\nto break something, and to see what happens:\n  netns-lab fault {option}'link-down = \"{link}\"'\n  netns-lab heal {option}\n  netns-lab counters {option}"
+    );
     text.push_str("\nCtrl-C ends the lab and everything in it\n");
-    output::print(&text);
-    Ok(inbox.recv().map_or(0, |_| 0))
+    thread::scope(|scope| {
+        scope.spawn(|| control.serve(&lab));
+        output::print(&text);
+        let _ = inbox.recv();
+        control.stop();
+    });
+    Ok(0)
 }

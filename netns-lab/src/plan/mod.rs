@@ -14,6 +14,7 @@
 mod layout;
 mod leaf_spine;
 mod paths;
+mod show;
 mod sid;
 
 pub use paths::{Path, PathEv};
@@ -342,74 +343,6 @@ impl Plan {
 /// The name of a host's port in a plane.
 pub fn port_name(plane: usize) -> String {
     format!("p{plane}")
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let t = &self.topology;
-        let (name, planes) = (t.shape.name(), t.planes);
-        writeln!(f, "topology {name}: {} hosts, {planes} planes, MTU {}", t.hosts, t.mtu)?;
-        if let Some(spec) = &t.fabric {
-            writeln!(
-                f,
-                "per plane: {} T0, {} T1, {} hosts under each T0",
-                spec.t0, spec.t1, spec.hosts_per_t0
-            )?;
-            writeln!(f, "routing {}, seed {}", spec.routing, spec.seed)?;
-        }
-        for node in &self.nodes {
-            let role = match node.role {
-                Role::Host => "host",
-                Role::Switch => "switch",
-                Role::Management => "management bridge",
-            };
-            writeln!(f, "\n{} ({role})", node.name)?;
-            if !node.loopback.is_empty() {
-                writeln!(f, "  lo      {}", join(&node.loopback))?;
-            }
-            for (index, interface) in node.interfaces.iter().enumerate() {
-                let here = node.name.as_str();
-                let far = self
-                    .links
-                    .iter()
-                    .flat_map(|l| [(l.ends[0], l.ends[1]), (l.ends[1], l.ends[0])]);
-                let far = far.filter(|(a, _)| self.nodes[a.node].name == here && a.interface == index);
-                let far: String = far.map(|(_, b)| self.end_name(b)).collect();
-                write!(f, "  {:<7} to {far:<12}", interface.name)?;
-                writeln!(f, " {}", join(&interface.addresses))?;
-            }
-        }
-        writeln!(f, "\nlinks")?;
-        for link in self.fabric_links() {
-            let rate = self.interface(link.ends[0]).rate_bps;
-            let rate = rate.map_or(String::new(), |bps| format!("{} Mbit/s", bps as f64 / 1e6));
-            writeln!(f, "  {:<18} {rate}", self.link_name(link))?;
-        }
-        for (source, destination) in self.pairs() {
-            let paths = self.paths(source, destination);
-            if !paths.is_empty() {
-                writeln!(f, "\npaths from h{source} to h{destination}")?;
-            }
-            for path in paths {
-                writeln!(
-                    f,
-                    "  {:<8} {:<42} {}",
-                    path.name,
-                    path.ev.to_string(),
-                    path.links.join(" ")
-                )?;
-            }
-        }
-        writeln!(f, "\nenvironment of every command")?;
-        for (name, value) in self.env() {
-            writeln!(f, "  {name}={value}")?;
-        }
-        Ok(())
-    }
-}
-
-fn join(prefixes: &[Prefix]) -> String {
-    prefixes.iter().map(Prefix::to_string).collect::<Vec<_>>().join("  ")
 }
 
 #[cfg(test)]

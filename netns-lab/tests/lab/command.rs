@@ -265,3 +265,45 @@ fn a_reader_that_goes_ends_the_commands() {
     drop(out);
     assert_eq!(program.wait().unwrap().code(), Some(128 + Signal::SIGPIPE as i32));
 }
+
+#[test]
+fn a_lab_that_is_up_can_be_broken_and_healed_by_hand() {
+    if !privileged() {
+        return;
+    }
+    let name = format!("test-{}", std::process::id());
+    let mut program = netns_lab(&["up", "fabric", "--planes", "1", "--name", &name])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(program.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("Ctrl-C") {
+        line.clear();
+        assert_ne!(out.read_line(&mut line).unwrap(), 0, "the lab ended early");
+    }
+    let ask = |arguments: &[&str]| {
+        let output = run(&[&arguments[..1], &["--lab", &name], &arguments[1..]].concat());
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    assert_eq!(ask(&["heal"]), (Some(0), "nothing is broken\n".to_owned()));
+    let broken = (Some(0), "broken: t1.1.p1 blackholes\n".to_owned());
+    assert_eq!(ask(&["fault", "blackhole = \"t1.1.p1\""]), broken);
+    let (status, refusal) = ask(&["fault", "dead = \"t9.p1\""]);
+    assert_eq!(status, Some(125));
+    assert!(refusal.starts_with("netns-lab: no 't9.p1' in this lab"), "{refusal}");
+    let (_, counters) = ask(&["counters"]);
+    assert!(
+        counters.starts_with(&broken.1) && counters.contains("\nt1.1.p1   t0.0.p1-t1.1.p1"),
+        "{counters}"
+    );
+    let (_, json) = ask(&["counters", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["ports"].as_array().unwrap().len(), 10);
+    assert_eq!(ask(&["heal", "blackhole = \"t1.1.p1\""]).1, "nothing is broken\n");
+    kill(Pid::from_raw(program.id() as i32), Signal::SIGINT).unwrap();
+    assert_eq!(program.wait().unwrap().code(), Some(0));
+    let (status, gone) = ask(&["counters"]);
+    assert_eq!(status, Some(125));
+    assert!(gone.contains(&format!("cannot reach lab '{name}'")), "{gone}");
+}
