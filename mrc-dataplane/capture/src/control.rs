@@ -33,12 +33,13 @@ pub fn directory(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
         .map(PathBuf::from)
 }
 
-/// The socket of a process. A process with several engines has one more for each: `mrc-PID-2.sock` and so on.
-pub fn socket(directory: &Path, pid: u32, engine: u32) -> PathBuf {
-    directory.join(if engine <= 1 {
+/// The socket of a process, `mrc-PID.sock`, and of its further engines, `mrc-PID-2.sock` and so on. The process id is the one
+/// that the process has for itself; where process namespaces differ, the credentials of the socket tell more.
+pub fn socket(directory: &Path, pid: u32, number: u32) -> PathBuf {
+    directory.join(if number <= 1 {
         format!("{PREFIX}{pid}{SUFFIX}")
     } else {
-        format!("{PREFIX}{pid}-{engine}{SUFFIX}")
+        format!("{PREFIX}{pid}-{number}{SUFFIX}")
     })
 }
 

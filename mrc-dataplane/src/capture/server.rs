@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mrc_capture::{Request, control};
 use nix::errno::Errno;
@@ -23,8 +23,6 @@ use super::{leave_signals, writer};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How often a client that has fallen silent is waited for, at the end of the engine.
 const LAST_TRIES: u32 = 10;
-/// Engines of this process with a socket so far.
-static ENGINES: AtomicU32 = AtomicU32::new(0);
 
 /// Listens until it is dropped.
 pub(super) struct Server {
@@ -42,9 +40,7 @@ struct Shared {
 impl Server {
     pub(super) fn start(directory: &Path, taps: Arc<Taps>) -> io::Result<Self> {
         sweep(directory);
-        let number = ENGINES.fetch_add(1, Ordering::Relaxed) + 1;
-        let path = control::socket(directory, std::process::id(), number);
-        let listener = listen(&path)?;
+        let (listener, path) = listen(directory)?;
         let shared = Arc::new(Shared {
             taps,
             stop: AtomicBool::new(false),
@@ -95,19 +91,34 @@ fn sweep(directory: &Path) {
 }
 
 /// A socket for this user only, which has its name once it listens.
-fn listen(path: &Path) -> io::Result<UnixListener> {
-    let unfinished = path.with_extension("new");
-    let _ = fs::remove_file(&unfinished);
+///
+/// The process id in the name is the one that this process has for itself. Another with the same one may use the directory, in a
+/// process namespace of its own, and this one may have another engine.
+fn listen(directory: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    let pid = std::process::id();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let unnamed = directory.join(format!(".mrc-{pid}-{:x}", now.as_nanos()));
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.bind(&SockAddr::unix(&unfinished)?)?;
-    let named = fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o600))
+    socket.bind(&SockAddr::unix(&unnamed)?)?;
+    let named = fs::set_permissions(&unnamed, fs::Permissions::from_mode(0o600))
         .and_then(|()| socket.listen(8))
-        .and_then(|()| fs::rename(&unfinished, path));
-    if let Err(error) = named {
-        let _ = fs::remove_file(&unfinished);
-        return Err(error);
+        .and_then(|()| name(&unnamed, directory, pid));
+    // It has another name, or is not wanted.
+    let _ = fs::remove_file(&unnamed);
+    Ok((socket.into(), named?))
+}
+
+/// Gives a socket the first name that is free.
+fn name(unnamed: &Path, directory: &Path, pid: u32) -> io::Result<PathBuf> {
+    let mut number = 1;
+    loop {
+        let path = control::socket(directory, pid, number);
+        match fs::hard_link(unnamed, &path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+        }
     }
-    Ok(socket.into())
 }
 
 fn accept(listener: &UnixListener, shared: &Arc<Shared>) {

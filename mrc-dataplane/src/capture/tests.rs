@@ -342,6 +342,21 @@ fn the_socket_is_for_its_user_and_replaces_those_of_the_dead() {
 }
 
 #[test]
+fn engines_with_the_same_process_id_get_sockets_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let rigs = [with_socket(directory.path()), with_socket(directory.path())];
+    let expected = [2, 1].map(|number| {
+        (
+            std::process::id(),
+            control::socket(directory.path(), std::process::id(), number),
+        )
+    });
+    assert_eq!(control::sockets(directory.path()).unwrap(), expected);
+    drop(rigs);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_client_that_does_not_read_costs_the_engine_packets_of_the_capture_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let mut rig = with_socket(directory.path());

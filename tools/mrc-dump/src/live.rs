@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mrc_capture::{Filter, Request, control};
+use nix::sys::socket::{getsockopt, sockopt};
 
 use crate::RunError;
 use crate::args::LiveArgs;
@@ -22,10 +23,10 @@ pub(crate) enum LiveError {
     NoDirectory,
     #[error("cannot look into {}: {source}: let MRC_CONTROL name the directory that the program has", .directory.display())]
     Directory { directory: PathBuf, source: io::Error },
-    #[error("no engine listens in {}: start the program with MRC_CONTROL={}", .0.display(), .0.display())]
-    None(PathBuf),
-    #[error("{} engines listen in {}: name one of the processes {}", .pids.len(), .directory.display(), list(.pids))]
-    Several { directory: PathBuf, pids: Vec<u32> },
+    #[error("no engine{} listens in {}: start the program with MRC_CONTROL={}", of(.pid.as_ref()), .directory.display(), .directory.display())]
+    None { directory: PathBuf, pid: Option<u32> },
+    #[error("{} engines listen in {}: name one of them: {}", .engines.len(), .directory.display(), list(.engines))]
+    Several { directory: PathBuf, engines: Vec<Engine> },
     #[error("cannot reach {}: {source}: is the program still running, and are you its user or root?", .path.display())]
     Connect { path: PathBuf, source: io::Error },
     #[error("the engine says: {0}")]
@@ -38,8 +39,19 @@ pub(crate) enum LiveError {
     Signal(#[from] ctrlc::Error),
 }
 
-fn list(pids: &[u32]) -> String {
-    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+fn of(pid: Option<&u32>) -> String {
+    pid.map(|pid| format!(" of process {pid}")).unwrap_or_default()
+}
+
+fn list(engines: &[Engine]) -> String {
+    let names = engines.iter().map(|engine| {
+        format!(
+            "process {} ({})",
+            engine.pid.unwrap_or(engine.named),
+            engine.path.display()
+        )
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn run(args: &LiveArgs) -> Result<(), RunError> {
@@ -117,39 +129,80 @@ pub(crate) fn run(args: &LiveArgs) -> Result<(), RunError> {
     }
 }
 
-/// The socket that is meant.
+/// The engine that is meant.
 fn connect(process: Option<&str>) -> Result<UnixStream, LiveError> {
-    let directory = || control::directory(|name| env::var(name).ok()).ok_or(LiveError::NoDirectory);
-    let path = match process {
-        Some(name) => match name.parse::<u32>() {
-            Ok(pid) => control::socket(&directory()?, pid, 1),
-            Err(_) => name.into(),
-        },
-        None => return only(&directory()?),
+    let pid = match process.map(|name| (name, name.parse::<u32>())) {
+        Some((name, Err(_))) => {
+            let path = PathBuf::from(name);
+            return UnixStream::connect(&path).map_err(|source| LiveError::Connect { path, source });
+        }
+        Some((_, Ok(pid))) => Some(pid),
+        None => None,
     };
-    UnixStream::connect(&path).map_err(|source| LiveError::Connect { path, source })
+    let directory = control::directory(|name| env::var(name).ok()).ok_or(LiveError::NoDirectory)?;
+    let mut engines = engines(&directory)?;
+    if let Some(pid) = pid {
+        // What the kernel says of a socket comes before what its name says.
+        let is_known = engines.iter().any(|engine| engine.pid == Some(pid));
+        engines.retain(|engine| {
+            pid == if is_known {
+                engine.pid.unwrap_or(0)
+            } else {
+                engine.named
+            }
+        });
+    }
+    match (engines.len(), engines.pop()) {
+        (1, Some(engine)) => engine.stream.map_err(|source| LiveError::Connect {
+            path: engine.path,
+            source,
+        }),
+        (_, Some(last)) => {
+            engines.push(last);
+            Err(LiveError::Several { directory, engines })
+        }
+        (_, None) => Err(LiveError::None { directory, pid }),
+    }
 }
 
-/// The only socket of the directory where somebody listens.
-fn only(directory: &Path) -> Result<UnixStream, LiveError> {
+/// A control socket that is in use.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    path: PathBuf,
+    /// The process in its name.
+    named: u32,
+    /// The process as seen from here.
+    pid: Option<u32>,
+    stream: io::Result<UnixStream>,
+}
+
+/// The engines that listen in the directory, or would if we were allowed to ask.
+fn engines(directory: &Path) -> Result<Vec<Engine>, LiveError> {
     let sockets = control::sockets(directory).map_err(|source| LiveError::Directory {
         directory: directory.to_owned(),
         source,
     })?;
-    let connected = sockets
-        .into_iter()
-        .map(|(pid, path)| (pid, UnixStream::connect(&path), path));
-    let mut alive: Vec<_> = connected
-        .filter(|(_, stream, _)| !matches!(stream, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused))
-        .collect();
-    if alive.len() > 1 {
-        return Err(LiveError::Several {
-            directory: directory.to_owned(),
-            pids: alive.iter().map(|(pid, ..)| *pid).collect(),
+    let mut engines = Vec::new();
+    for (named, path) in sockets {
+        let stream = UnixStream::connect(&path);
+        if matches!(&stream, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused) {
+            continue;
+        }
+        let credentials = stream
+            .as_ref()
+            .ok()
+            .and_then(|stream| getsockopt(stream, sockopt::PeerCredentials).ok());
+        let pid = credentials
+            .and_then(|credentials| u32::try_from(credentials.pid()).ok())
+            .filter(|pid| *pid > 0);
+        engines.push(Engine {
+            path,
+            named,
+            pid,
+            stream,
         });
     }
-    let (_, stream, path) = alive.pop().ok_or_else(|| LiveError::None(directory.to_owned()))?;
-    stream.map_err(|source| LiveError::Connect { path, source })
+    Ok(engines)
 }
 
 fn ask(mut stream: &UnixStream, request: &Request) -> Result<(), LiveError> {

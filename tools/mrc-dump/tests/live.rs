@@ -167,8 +167,10 @@ fn what_is_wrong_is_said_in_a_line_with_the_remedy() {
         "{said}"
     );
     let said = complaint(&live(at, &["4711"]));
+    assert!(said.contains("no engine of process 4711 listens in"), "{said}");
+    let said = complaint(&live(at, &["./none.sock"]));
     assert!(
-        said.contains("mrc-4711.sock") && said.contains("still running"),
+        said.contains("cannot reach ./none.sock") && said.contains("still running"),
         "{said}"
     );
     let said = complaint(&live(&at.join("none"), &[]));
@@ -186,7 +188,11 @@ fn what_is_wrong_is_said_in_a_line_with_the_remedy() {
     // The first one's socket is left over: nobody listens there.
     let (second, third) = (engine(at, 13, Manner::Refuses), engine(at, 14, Manner::Refuses));
     let said = complaint(&live(at, &[]));
-    assert!(said.contains("2 engines listen") && said.contains("13, 14"), "{said}");
+    assert!(
+        said.contains("2 engines listen") && said.contains("mrc-13.sock") && said.contains("mrc-14.sock"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("process {} (", std::process::id())), "{said}");
     // Both have seen a client come and go.
     assert_eq!(
         (second.join().unwrap(), third.join().unwrap()),
