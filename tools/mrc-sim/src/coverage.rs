@@ -72,6 +72,8 @@ pub enum FaultTag {
     MemoryBroken,
     /// Writes that a host cannot keep, and tells its queue pair.
     NoBuffer,
+    /// Packets that a host cannot send, and tells its queue pair.
+    Unsent,
     /// Other limits of answers than the default.
     AnswerLimit,
     /// Retry attributes changed while live.

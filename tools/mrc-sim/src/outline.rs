@@ -328,6 +328,10 @@ impl fmt::Display for Upset {
                 let lack = match lack {
                     Lack::Memory(when) => format!("memory, as it finds when it is {}", words(&format!("{when:?}"))),
                     Lack::Buffer => "a buffer".to_owned(),
+                    Lack::Port => {
+                        let (packets, time) = (percent(ppm), time(for_ns));
+                        return write!(f, "host {host} cannot send {packets} of the packets for {time}");
+                    }
                 };
                 write!(
                     f,

@@ -1,4 +1,4 @@
-//! Carries out what hosts lack (protocol.md §6.3 step 2): a memory that is busy or broken, and writes that find no buffer.
+//! Carries out what hosts lack: a memory that can be written, a buffer for what arrives (protocol.md §6.3 step 2), a way to send.
 
 use crate::coverage::{Coverage, FaultTag};
 use crate::fabric::frame::Frame;
@@ -10,7 +10,7 @@ use crate::scenario::upset::Lack;
 use crate::tap::{self, Seen};
 use crate::trace;
 use crate::world::World;
-use mrc_protocol::{AccessError, Instant, Shortage};
+use mrc_protocol::{AccessError, Cx, Instant, NoMemory, Shortage, Transmit};
 use mrc_wire::{Condition, Headers, Packet, Tick};
 
 /// What a host lacks at present.
@@ -75,6 +75,37 @@ impl World {
         let Lack::Memory(when) = passing.lack else { return None };
         let error = AccessError::Busy(passing.shortage);
         self.rng.chance(passing.ppm).then_some(Trouble { when, error })
+    }
+
+    /// Whether the host cannot send a packet after all. Then its queue pair was told so.
+    pub(crate) fn leaves_unsent(&mut self, index: usize, slot: usize, transmit: &Transmit) -> Result<bool, Breach> {
+        let passing = self.hosts[index].want.passing(self.now_ns);
+        let short = passing.is_some_and(|passing| passing.lack == Lack::Port && self.rng.chance(passing.ppm));
+        if !short {
+            return Ok(false);
+        }
+        let Host {
+            qps,
+            qpccs,
+            mood,
+            stall,
+            ..
+        } = &mut self.hosts[index];
+        let place = &mut qps[slot];
+        let mut cx = Cx {
+            now: Instant(mood.clock_ns(self.now_ns)),
+            cc: &mut qpccs[place.qpcc],
+            memory: &mut NoMemory,
+            stall: *stall,
+        };
+        without_allocation(|| place.qp.handle_unsent(&mut cx, transmit))?;
+        if transmit.bth.opcode.is_write() {
+            let flow = &mut self.flows[place.connection][place.side];
+            flow.flight.unsent(flow.index_of(transmit.bth.psn));
+        }
+        self.coverage.fault(FaultTag::Unsent);
+        trace!(self.trace, self.now_ns, "h{index} cannot send that");
+        Ok(true)
     }
 
     /// Whether the host has no buffer for a write. Then its queue pair was told so.

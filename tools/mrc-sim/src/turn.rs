@@ -382,7 +382,7 @@ impl World {
                 flows[1 - side].judge_sack(&transmit.bth, seth, cc.as_ref(), clock_ns)?;
             }
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
-            Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth)?,
+            Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth, clock_ns)?,
             Headers::EndpointRequest(_) | Headers::EndpointResponse(_) => {}
         }
         let payload = if transmit.payload.is_some() {
@@ -415,7 +415,9 @@ impl World {
         self.coverage
             .rule("§9.3 no usable port left", exits.none_usable().into());
         self.sent += 1;
-        self.send(index, transmit.port, frame);
+        if !self.leaves_unsent(index, slot, &transmit)? {
+            self.send(index, transmit.port, frame);
+        }
         Ok(true)
     }
 

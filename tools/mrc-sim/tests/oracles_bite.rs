@@ -63,10 +63,6 @@ fn sabotage_that_breaks_a_promise_at_once_is_always_noticed() {
         (Sabotage::WrongWindow, &[Oracle::Sack]),
         (Sabotage::ClaimBeyond, &[Oracle::Sack]),
         (Sabotage::WrongReason, &[Oracle::Nack]),
-        (
-            Sabotage::IgnoreTrouble,
-            &[Oracle::Sack, Oracle::Duty, Oracle::Memory, Oracle::State],
-        ),
     ] {
         assert_eq!(noticed(what, expected, 10), 10, "{what:?} passes unnoticed");
     }
@@ -95,6 +91,11 @@ fn sabotage_that_may_be_harmless_is_noticed_when_it_is_not() {
         (Sabotage::MishearWindow, &[Oracle::Window, Oracle::Duty], 1),
         (Sabotage::LateSack, &[Oracle::Duty], 20),
         (Sabotage::EarlySack, &[Oracle::Sack], 15),
+        (
+            Sabotage::IgnoreTrouble,
+            &[Oracle::Sack, Oracle::Duty, Oracle::Memory, Oracle::State],
+            20,
+        ),
         (Sabotage::SwallowNack, &[Oracle::Duty], 20),
         (Sabotage::SwallowParting, &[Oracle::Duty], 30),
     ] {

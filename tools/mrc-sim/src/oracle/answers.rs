@@ -143,6 +143,9 @@ impl Flow {
         }
         (model.unsacked_bytes, model.unsacked_ns) = (0, None);
         model.in_burst = true;
+        if seth.pr {
+            model.budget.answer_probe(&self.name, now_ns)?;
+        }
         model.new_bytes = 0;
         self.responder.sack_due = None;
         Ok(())
@@ -199,7 +202,7 @@ impl Flow {
     }
 
     /// Judges a NACK on its way out (protocol.md §6.8).
-    pub fn judge_nack(&mut self, bth: &Bth, neth: &Neth) -> Checked {
+    pub fn judge_nack(&mut self, bth: &Bth, neth: &Neth, now_ns: u64) -> Checked {
         let name = &self.name;
         let index = self.index_of(neth.nack_psn);
         let reflected = (neth.entropy.0, neth.tx_timestamp.0, bth.rtx);
@@ -219,6 +222,9 @@ impl Flow {
         ensure!(bth.psn == neth.nack_psn, Nack, "{name}: NACK with {bth:?} {neth:?}");
         let model = &mut self.responder;
         model.lacks.answered(index);
+        if neth.reason != NackReason::UNEXP_EVENT {
+            model.budget.nack(&self.name, now_ns)?;
+        }
         // protocol.md §5.9: after it nothing follows.
         model.nak_sent |= model.lacks.broke();
         if let Some(rule) = shortage::rule(neth.reason) {

@@ -51,7 +51,7 @@ struct Outstanding {
     path: Path,
     /// It was refused: it may go again from this instant on.
     refused_until_ns: Option<u64>,
-    /// Its port went down here.
+    /// Its port went down here, or it never left.
     withdrawn: bool,
     /// Timeouts in a row that nothing else explains.
     timeouts: u32,
@@ -229,6 +229,13 @@ impl Flight {
                 packet.withdrawn = true;
                 packet.refused_until_ns = packet.refused_until_ns.map(|_| 0);
             }
+        }
+    }
+
+    /// The last copy of a packet never left: it goes again at once.
+    pub fn unsent(&mut self, index: i64) {
+        if let Some(packet) = self.outstanding.get_mut(&index) {
+            packet.withdrawn = true;
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod answers;
 pub mod balance;
+mod budget;
 pub mod completion;
 pub mod flight;
 pub mod flow;

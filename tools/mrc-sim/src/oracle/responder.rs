@@ -4,6 +4,7 @@ use crate::ensure;
 use crate::memory::Access;
 use crate::oracle::Checked;
 use crate::oracle::Oracle::{Memory, State};
+use crate::oracle::budget::Budget;
 use crate::oracle::flow::Flow;
 use crate::oracle::shortage::Lacks;
 use crate::scenario::ConnectionPlan;
@@ -60,6 +61,8 @@ pub struct ResponderModel {
     pub(super) sack_threshold: u64,
     /// The same of new packets alone: those that alone are sure to count.
     pub(super) new_bytes: u64,
+    /// What limits its answers.
+    pub(super) budget: Budget,
     /// How full the receiving side said that it is.
     pub pressure: Option<(u32, u32)>,
     /// Bytes of data placed, each once.
@@ -143,6 +146,7 @@ impl ResponderModel {
             in_burst: false,
             sack_threshold: plan.sack_gen_threshold.into(),
             new_bytes: 0,
+            budget: Budget::new(plan, side),
             pressure: None,
             placed_bytes: 0,
             seen: Seen::default(),
@@ -390,6 +394,7 @@ impl Flow {
             handled.disposition
         );
         model.received[index] = true;
+        model.budget.earn();
         model.placed_bytes += u64::from(facts.len);
         model.copies.entry(index as i64).or_default().push(copy);
         model.max_received = model.max_received.max(index as i64);

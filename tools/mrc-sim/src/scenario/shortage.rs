@@ -26,18 +26,22 @@ pub(super) fn add(rng: &mut Rng, scenario: &mut Scenario, span_ns: u64) {
     if rng.one_in(5) {
         for _ in 0..rng.range(1, 3) {
             let from_ns = rng.below(span_ns / 2 + 1);
+            let ppm = rng.pick(&[20_000, 200_000, PPM]);
+            let lack = rng.pick(&[
+                Lack::Memory(When::Asked),
+                Lack::Memory(When::Written),
+                Lack::Memory(When::WrittenInPart),
+                Lack::Buffer,
+                Lack::Buffer,
+                Lack::Port,
+            ]);
             let upset = Upset::Short {
                 host: rng.below(scenario.hosts.len() as u64) as usize,
                 for_ns: rng.range(20_000, 20_000 + span_ns),
-                ppm: rng.pick(&[20_000, 200_000, PPM]),
+                // What cannot be sent is offered again at once.
+                ppm: if lack == Lack::Port { ppm / 2 } else { ppm },
                 shortage: rng.pick(&[Shortage::Bitmap, Shortage::PacketBuffer, Shortage::Other]),
-                lack: rng.pick(&[
-                    Lack::Memory(When::Asked),
-                    Lack::Memory(When::Written),
-                    Lack::Memory(When::WrittenInPart),
-                    Lack::Buffer,
-                    Lack::Buffer,
-                ]),
+                lack,
             };
             scenario.happenings.push((from_ns, Happening::Upset(upset)));
         }

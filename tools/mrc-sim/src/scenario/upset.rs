@@ -44,7 +44,7 @@ pub enum Upset {
         host: usize,
         /// How long.
         for_ns: u64,
-        /// For how many of the writes.
+        /// For how many of the packets.
         ppm: u32,
         /// What the NACKs say.
         shortage: Shortage,
@@ -100,6 +100,8 @@ pub enum Lack {
     Memory(When),
     /// A buffer for what has arrived.
     Buffer,
+    /// A way to send what its queue pairs have given it to send.
+    Port,
 }
 
 /// Longest life of a packet in the fabric of delays, copies of it included, with what may wait at a host.
