@@ -65,9 +65,11 @@ impl World {
         let plane = self.rng.range(1, self.scenario.planes.into()) as u8;
         let Some(port) = PortNum::new(plane) else { return Ok(()) };
         let flows = &self.flows[connection];
+        // A window may grow while a forgery is on its way.
+        let most = i64::from(plan.max_mpr()) * 128;
         // Writes and probes come from the peer as requestor, the others answer what this side sends.
         let (arriving, leaving) = (&flows[1 - side], &flows[side]);
-        let Some((psn, opcode, headers)) = content(forgery, arriving, leaving, &mut self.rng) else {
+        let Some((psn, opcode, headers)) = content(forgery, arriving, leaving, most, &mut self.rng) else {
             return Ok(());
         };
         let mut bth = Bth {
@@ -170,7 +172,13 @@ impl World {
     }
 }
 
-fn content(forgery: Forgery, arriving: &Flow, leaving: &Flow, rng: &mut Rng) -> Option<(Psn, Opcode, Headers)> {
+fn content(
+    forgery: Forgery,
+    arriving: &Flow,
+    leaving: &Flow,
+    most: i64,
+    rng: &mut Rng,
+) -> Option<(Psn, Opcode, Headers)> {
     let some = rng.below(1000) as i64;
     let never_sent = leaving.psn_of(leaving.packets.len() as i64 + some);
     let among = |count: i64, rng: &mut Rng| (count > 0).then(|| rng.below(count as u64) as i64);
@@ -213,9 +221,7 @@ fn content(forgery: Forgery, arriving: &Flow, leaving: &Flow, rng: &mut Rng) -> 
     };
     let nak = |psn| (psn, Opcode::Ack, Headers::Ack(Aeth { syndrome: 0x62, msn: 0 }));
     Some(match forgery {
-        Forgery::WriteBeyondWindow => {
-            write(arriving.psn_of(arriving.packets.len() as i64 + arriving.responder.announced() + some))
-        }
+        Forgery::WriteBeyondWindow => write(arriving.psn_of(arriving.packets.len() as i64 + most + some)),
         Forgery::OldWrite => write(arriving.psn_of(among(arriving.responder.cack + 1, rng)?)),
         Forgery::WrongPKey => write(arriving.psn_of(arriving.responder.cack + 1)),
         Forgery::CackBeyondSent => sack(never_sent, 1, 0),

@@ -43,6 +43,7 @@ mod shortage;
 mod tally;
 pub mod tap;
 pub mod trace;
+mod transmit;
 mod turn;
 pub mod upset;
 mod verdict;

@@ -47,3 +47,10 @@ fn one_that_was_restarted_before_it_was_ready_rests_all_the_same() {
     let outcome = mrc_sim::run_seed(53_977);
     assert!(outcome.is_ok(), "{outcome:?}");
 }
+
+#[test]
+fn window_that_grows_while_a_forgery_is_on_its_way_does_not_reach_it() {
+    // A forged write was inside what was announced when it arrived, and answered as one that came too late: protocol.md §6.2.
+    let outcome = mrc_sim::run_seed(1_001_317);
+    assert!(outcome.is_ok(), "{outcome:?}");
+}

@@ -158,11 +158,6 @@ impl ResponderModel {
         self.received[index]
     }
 
-    /// The largest window that it ever announced, in PSNs.
-    pub fn announced(&self) -> i64 {
-        self.announced
-    }
-
     /// It announces another window from now on, in units of 128 PSNs (protocol.md §5.4).
     pub fn announce(&mut self, mpr: u8) {
         self.window = i64::from(mpr) * 128;
