@@ -50,6 +50,7 @@ struct EvProfile {
     mode: &'static str,
     format: &'static str,
     fields: Vec<Field>,
+    active: usize,
     evs: Vec<Entry>,
 }
 
@@ -204,11 +205,16 @@ fn ev_profile(plan: &Plan, spec: &FabricSpec, host: usize, peer: usize) -> Optio
             value,
         })
     });
+    let evs: Vec<Entry> = entries.collect();
+    // Between two hosts under one T0 a plane has one path, which is no backup.
+    let per_plane = evs.len() / spec.planes;
+    let active = spec.planes * per_plane.saturating_sub(spec.backup_evs).max(1);
     Some(EvProfile {
         name: format!("to-h{peer}"),
         mode: "EXPLICIT",
         format,
         fields,
-        evs: entries.collect(),
+        active,
+        evs,
     })
 }

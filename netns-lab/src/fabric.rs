@@ -142,6 +142,8 @@ pub struct FabricSpec {
     pub mtu: u32,
     /// How switches choose ports.
     pub routing: Routing,
+    /// Of a plane's paths between two hosts, how many their engines keep as backup instead of using them.
+    pub backup_evs: usize,
     /// What is drawn in the fabric (hashes, marks, losses) starts from this.
     pub seed: u32,
     /// The queue at every switch port.
@@ -159,6 +161,7 @@ impl Default for FabricSpec {
             fabric_link_bps: 100_000_000,
             mtu: 9000,
             routing: Routing::default(),
+            backup_evs: 0,
             seed: 1,
             queue: QueueSpec::default(),
         }
@@ -262,6 +265,7 @@ impl FabricSpec {
             topology::MIN_MTU.into(),
             topology::MAX_MTU.into(),
         )?;
+        within("backup_evs", self.backup_evs as u64, 0, self.t1.max(1) as u64 - 1)?;
         within("queue.limit_us", queue.limit_us.into(), 100, MAX_QUEUE_US.into())?;
         within("queue.ecn_min_us", queue.ecn_min_us.into(), 0, MAX_QUEUE_US.into())?;
         within(
@@ -346,6 +350,10 @@ mod tests {
                 "the number of host ports (hosts times planes) is 80: topology 'fabric' takes 1 to 64",
             ),
             ("[topology]\nhost_link_bps = 1000\n", "host_link_bps is 1000"),
+            (
+                "[topology]\nbackup_evs = 2\n",
+                "backup_evs is 2: topology 'fabric' takes 0 to 1",
+            ),
             (
                 "[topology]\nrouting = \"srv6\"\nqueue = { trim_bytes = 100 }\n",
                 "queue.trim_bytes is 100: topology 'fabric' takes 122 to",
