@@ -4,7 +4,7 @@
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use netns_lab::{Lab, Process, Topology};
+use netns_lab::{FabricSpec, Lab, Process, Routing, Topology};
 use serde_json::Value;
 
 /// Longest run of anything here.
@@ -98,6 +98,32 @@ fn bandwidth_of_every_size_with_every_byte_compared() {
         by_port.iter().all(|port| port.abs_diff(share) < share / 4),
         "{by_port:?}"
     );
+}
+
+#[test]
+fn every_routing_of_a_fabric_carries_data_on_all_its_paths() {
+    for routing in [Routing::Ecmp, Routing::Structured, Routing::Srv6, Routing::Srv6Kernel] {
+        let spec = FabricSpec {
+            planes: 2,
+            routing,
+            ..FabricSpec::default()
+        };
+        let lab = Lab::build(&Topology::fabric(spec)).unwrap();
+        run(&lab, &["--size", "65536", "--iters", "64"]);
+        // What host 1 sent upwards, path by path.
+        let bytes = |path: &netns_lab::Path| lab.port_counters(&format!("t0.1.p{}", path.plane), &path.links[1]);
+        let paths = lab.paths(1, 0);
+        let shares: Vec<u64> = paths.iter().map(|path| bytes(path).unwrap().bytes).collect();
+        // Named EVs are used in turn; where hashes decide, the fewer packets of the two spines are still some.
+        let least = if routing == Routing::Ecmp { 8 } else { 2 };
+        let share = shares.iter().sum::<u64>() / shares.len() as u64;
+        assert!(
+            shares.iter().all(|bytes| *bytes > share / least),
+            "{routing}: {shares:?}"
+        );
+        let ports = lab.switch_ports().unwrap();
+        assert!(ports.iter().all(|port| port.counters.no_path == 0), "{routing}");
+    }
 }
 
 #[test]
