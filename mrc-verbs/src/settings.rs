@@ -206,7 +206,8 @@ mod tests {
         assert_eq!(config.address_v4, Some(Ipv4Addr::new(192, 0, 2, 1)));
         let (file, request) = config.capture.file.unwrap();
         assert_eq!((file, request.snaplen), ("/tmp/a.pcapng".into(), 96));
-        assert_eq!(config.capture.control, Some("/run/mrc".into()));
+        let control = config.capture.control.unwrap();
+        assert_eq!((control.path, control.is_wanted), ("/run/mrc".into(), true));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that unwraps fails with a good enough message")]
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -304,4 +306,46 @@ fn a_running_engine_is_captured_from_outside_with_a_filter_and_goes_on() {
         "{said}"
     );
     target.kill();
+}
+
+#[test]
+fn another_user_may_not_capture_even_if_the_socket_lets_it_connect() {
+    const NOBODY: u32 = 65_534;
+    let directory = tempfile::tempdir().unwrap();
+    let lab = Fabric::lab(&Topology::pair(1));
+    let control = format!("MRC_CONTROL={}", directory.path().display());
+    let mut end = End::start(lab.host(0), END_PROGRAM, "open", &["env", &control]);
+    assert_eq!(end.line(), "open");
+    let program = directory.path().join("mrc-dump");
+    std::fs::copy(built("mrc-dump"), &program).unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    mode(directory.path(), 0o755);
+    mode(&program, 0o755);
+    let capture = || {
+        let mut command = Command::new(&program);
+        command
+            .arg("live")
+            .env("MRC_CONTROL", directory.path())
+            .uid(NOBODY)
+            .gid(NOBODY);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = capture();
+    assert!(
+        said.contains("Permission denied") && said.contains("its user or root"),
+        "{said}"
+    );
+    let sockets = std::fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let socket = sockets
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "sock"))
+        .unwrap();
+    mode(&socket, 0o666);
+    let said = capture();
+    assert!(said.contains("user 65534 may not capture from user 0"), "{said}");
+    end.kill();
 }

@@ -24,13 +24,22 @@ pub const LONGEST_LINE: usize = 4096;
 const PREFIX: &str = "mrc-";
 const SUFFIX: &str = ".sock";
 
+/// The directory of control sockets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// The directory.
+    pub path: PathBuf,
+    /// `MRC_CONTROL` names it: then a socket is wanted, and an engine that cannot make it does not start.
+    pub is_wanted: bool,
+}
+
 /// The directory of control sockets; `None` if the environment names none.
-pub fn directory(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    ["MRC_CONTROL", "XDG_RUNTIME_DIR"]
-        .into_iter()
-        .filter_map(variable)
-        .find(|value| !value.is_empty())
-        .map(PathBuf::from)
+pub fn directory(variable: impl Fn(&str) -> Option<String>) -> Option<Directory> {
+    let named = |name, is_wanted| {
+        let path = variable(name).filter(|value| !value.is_empty())?.into();
+        Some(Directory { path, is_wanted })
+    };
+    named("MRC_CONTROL", true).or_else(|| named("XDG_RUNTIME_DIR", false))
 }
 
 /// The socket of a process, `mrc-PID.sock`, and of its further engines, `mrc-PID-2.sock` and so on. The process id is the one
@@ -66,9 +75,13 @@ mod tests {
     #[test]
     fn mrc_control_comes_before_the_runtime_directory() {
         let both = |name: &str| Some(format!("/{name}"));
-        assert_eq!(directory(both), Some("/MRC_CONTROL".into()));
+        let expected = |path: &str, is_wanted| {
+            let path = path.into();
+            Some(Directory { path, is_wanted })
+        };
+        assert_eq!(directory(both), expected("/MRC_CONTROL", true));
         let one = |name: &str| Some(if name == "MRC_CONTROL" { "" } else { "/run" }.to_owned());
-        assert_eq!(directory(one), Some("/run".into()));
+        assert_eq!(directory(one), expected("/run", false));
         assert_eq!(directory(|_| None), None);
     }
 

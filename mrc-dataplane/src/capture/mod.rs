@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use mrc_capture::Request;
+use mrc_capture::control::Directory;
 use mrc_wire::{Dscps, EvLayout};
 use nix::sys::signal::SigSet;
 
@@ -33,8 +34,8 @@ use tap::{TappedPort, Taps};
 pub struct CaptureConfig {
     /// Everything from the start to the end of the engine, into a file.
     pub file: Option<(PathBuf, Request)>,
-    /// The directory of the control socket; `None`: there is none.
-    pub control: Option<PathBuf>,
+    /// Where the control socket is; `None`: there is none.
+    pub control: Option<Directory>,
 }
 
 /// Why there is no capture.
@@ -116,12 +117,7 @@ impl Capture {
             None => None,
         };
         let server = match &config.control {
-            Some(directory) => Some(
-                Server::start(directory, taps.clone()).map_err(|error| CaptureError::Control {
-                    directory: directory.clone(),
-                    error,
-                })?,
-            ),
+            Some(directory) => Self::server(&taps, directory)?,
             None => None,
         };
         let capture = Self {
@@ -130,6 +126,23 @@ impl Capture {
             file,
         };
         Ok((Some(capture), ports))
+    }
+
+    fn server(taps: &Arc<Taps>, directory: &Directory) -> Result<Option<Server>, CaptureError> {
+        match Server::start(&directory.path, taps.clone()) {
+            Ok(server) => Ok(Some(server)),
+            Err(error) => {
+                let error = CaptureError::Control {
+                    directory: directory.path.clone(),
+                    error,
+                };
+                if directory.is_wanted {
+                    return Err(error);
+                }
+                tracing::warn!("no control socket: {error}");
+                Ok(None)
+            }
+        }
     }
 
     fn to_file(

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use mrc_capture::{Request, control};
+use mrc_capture::Request;
+use mrc_capture::control::{self, Directory};
 use mrc_wire::{Dscps, EvLayout, Frame, PortNum};
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
@@ -26,6 +27,13 @@ fn vector(name: &str) -> Vec<u8> {
     (0..hex.len() / 2)
         .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap())
         .collect()
+}
+
+fn wanted(directory: &Path) -> Directory {
+    Directory {
+        path: directory.to_owned(),
+        is_wanted: true,
+    }
 }
 
 /// A tapped port, and the bare one at the other end of its link.
@@ -211,20 +219,11 @@ fn only_what_the_filter_wants_is_captured_and_only_so_much_of_it() {
 
 #[test]
 fn what_finds_no_buffer_is_dropped_and_counted() {
-    let mut rig = Rig::new(&CaptureConfig {
-        file: None,
-        control: Some("/nowhere".into()),
-    });
-    assert!(
-        rig.as_mut()
-            .is_err_and(|error| error.to_string().starts_with("cannot listen in /nowhere: "))
-    );
-
     // Without a writer nothing is taken out.
     let directory = tempfile::tempdir().unwrap();
     let config = CaptureConfig {
         file: None,
-        control: Some(directory.path().to_owned()),
+        control: Some(wanted(directory.path())),
     };
     let mut rig = Rig::new(&config).unwrap();
     let taps = rig.capture.as_ref().unwrap().taps.clone();
@@ -269,7 +268,7 @@ impl Client {
 }
 
 fn with_socket(directory: &Path) -> Rig {
-    let control = Some(directory.to_owned());
+    let control = Some(wanted(directory));
     Rig::new(&CaptureConfig { file: None, control }).unwrap()
 }
 
@@ -405,4 +404,20 @@ fn a_file_that_cannot_be_written_is_named() {
         error.starts_with("cannot write the capture /no/such/dir/a.pcapng: "),
         "{error}"
     );
+}
+
+#[test]
+fn a_socket_that_cannot_be_made_is_an_error_only_where_it_is_wanted() {
+    let new = |is_wanted| {
+        let path = "/nowhere".into();
+        let control = Some(Directory { path, is_wanted });
+        Rig::new(&CaptureConfig { file: None, control })
+    };
+    let error = new(true).err().unwrap().to_string();
+    assert!(
+        error.starts_with("cannot listen in /nowhere: ") && error.contains("MRC_CONTROL"),
+        "{error}"
+    );
+    let mut rig = new(false).unwrap();
+    rig.receive(&vector("transport_ack"));
 }

@@ -139,7 +139,9 @@ fn connect(process: Option<&str>) -> Result<UnixStream, LiveError> {
         Some((_, Ok(pid))) => Some(pid),
         None => None,
     };
-    let directory = control::directory(|name| env::var(name).ok()).ok_or(LiveError::NoDirectory)?;
+    let directory = control::directory(|name| env::var(name).ok())
+        .ok_or(LiveError::NoDirectory)?
+        .path;
     let mut engines = engines(&directory)?;
     if let Some(pid) = pid {
         // What the kernel says of a socket comes before what its name says.
