@@ -286,6 +286,8 @@ int ingress(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (p.mrc)
 		ADD(c->mrc_in, 1);
+	if (port->detour)
+		return bpf_redirect(port->detour, 0);
 	if (routing == ROUTE_SRV6)
 		verdict = by_address(skb, &p, port);
 	else if (routing == ROUTE_STRUCTURED)

@@ -39,6 +39,7 @@ struct port {
 	__u32 ecn_chance; // just below ecn_max, of 2^32
 	__u32 trim_len; // bytes, Ethernet header included
 	__u32 trimmed_dscp;
+	__u32 detour; // interface that takes what comes in, and brings it back later; 0: none
 };
 
 #define INWARD 0 // from the link into the switch

@@ -1,11 +1,13 @@
 //! Faults of a lab that is up: made, combined, healed.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::delay::Delay;
 use crate::fault::{AtPorts, Effect, Fault, Flap, merge};
 use crate::plan::End;
 use crate::switch::PortFault;
@@ -19,6 +21,7 @@ pub(crate) struct Broken {
     /// What the switch programs were told, by port and direction.
     at_ports: AtPorts,
     flapping: Vec<(Fault, FlapThread)>,
+    late: BTreeMap<Key, (u32, Delay)>,
 }
 
 impl Lab {
@@ -110,6 +113,18 @@ impl Lab {
                 rtnl.flush()?;
             }
         }
+        if let Some(switches) = &self.switches {
+            let is_late = late(now);
+            let ended = broken.late.extract_if(.., |end, (us, _)| is_late.get(end) != Some(us));
+            let ended: Vec<Delay> = ended.map(|(_, (_, delay))| delay).collect();
+            ended.into_iter().try_for_each(|delay| delay.end(wiring, switches))?;
+            for (end, us) in is_late {
+                if let Entry::Vacant(place) = broken.late.entry(end) {
+                    let time = Duration::from_micros(us.into());
+                    place.insert((us, Delay::start(wiring, switches, end.into(), time)?));
+                }
+            }
+        }
         for (fault, effect) in now {
             if let Fault::LinkFlap(flap) = fault
                 && !broken.flapping.iter().any(|(known, _)| known == fault)
@@ -144,6 +159,15 @@ fn slow(effects: &[(Fault, Effect)]) -> BTreeMap<Key, u32> {
         *least = (*least).min(*percent);
     }
     slow
+}
+
+/// Delays of one host add up.
+fn late(effects: &[(Fault, Effect)]) -> BTreeMap<Key, u32> {
+    let mut late = BTreeMap::new();
+    for (end, us) in effects.iter().flat_map(|(_, effect)| &effect.late) {
+        *late.entry((end.node, end.interface)).or_insert(0) += us;
+    }
+    late
 }
 
 /// Sets links down and up until dropped, and leaves them up.

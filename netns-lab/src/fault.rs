@@ -33,6 +33,8 @@ pub enum Fault {
     OneWay(OneWay),
     /// The links to a host carry less: it reads slowly.
     SlowReceiver(SlowReceiver),
+    /// What a host sends, and so its answers too, comes later.
+    HostDelay(HostDelay),
 }
 
 /// See [`Fault::LinkFlap`].
@@ -102,6 +104,16 @@ pub struct SlowReceiver {
     pub percent: u32,
 }
 
+/// See [`Fault::HostDelay`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostDelay {
+    /// The host, as in `h0`.
+    pub host: String,
+    /// How much later, in every plane.
+    pub us: u32,
+}
+
 impl Loss {
     /// Only packets on a path.
     #[must_use]
@@ -132,6 +144,7 @@ impl fmt::Display for Fault {
             Self::BitErrors(e) => write!(f, "{} % bit errors on {}{}", e.percent, e.link, from(&e.from)),
             Self::OneWay(one) => write!(f, "nothing from {} on {}", one.from, one.link),
             Self::SlowReceiver(slow) => write!(f, "{} receives at {} %", slow.host, slow.percent),
+            Self::HostDelay(delay) => write!(f, "{} sends {} us late", delay.host, delay.us),
         }
     }
 }

@@ -7,6 +7,7 @@
 mod broken;
 mod capture;
 mod config;
+mod delay;
 mod error;
 pub mod fabric;
 pub mod fault;

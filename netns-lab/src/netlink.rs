@@ -288,6 +288,17 @@ impl Rtnl {
         )
     }
 
+    /// Deletes an interface, and with it the other end of its link.
+    pub(crate) fn delete_link(&mut self, index: u32) -> Result<(), LabError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        self.push(
+            format!("delete interface {index}"),
+            RouteNetlinkMessage::DelLink(link),
+            0,
+        )
+    }
+
     /// Sets an interface up or down.
     pub(crate) fn set_up(&mut self, index: u32, up: bool) -> Result<(), LabError> {
         let mut link = LinkMessage::default();

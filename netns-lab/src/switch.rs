@@ -37,7 +37,7 @@ const HOP_ADJACENCY: u32 = 2;
 const DSCP_TRIMMED: u32 = 12;
 const DSCP_TRIMMED_LASTHOP: u32 = 16;
 
-#[derive(Debug, Clone, Copy, Default, IntoBytes, Immutable)]
+#[derive(Debug, Clone, Copy, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Port {
     node: u32,
@@ -49,6 +49,7 @@ struct Port {
     ecn_chance: u32,
     trim_len: u32,
     trimmed_dscp: u32,
+    detour: u32,
 }
 
 /// `struct fault`: what happens to packets in one direction of a port.
@@ -126,6 +127,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct Switches {
     first_index: u32,
+    ports: MapHandle,
     faults: MapHandle,
     counts: MapHandle,
     ingress: OwnedFd,
@@ -154,10 +156,10 @@ impl Switches {
             Routing::Srv6 => 2,
         };
         let loaded = open.load().map_err(|e| failed(&e))?;
-        let ports = MapHandle::try_from(&loaded.maps.ports).map_err(|e| failed(&e))?;
         let hops = MapHandle::try_from(&loaded.maps.hops).map_err(|e| failed(&e))?;
         let switches = Self {
             first_index,
+            ports: MapHandle::try_from(&loaded.maps.ports).map_err(|e| failed(&e))?,
             faults: MapHandle::try_from(&loaded.maps.faults).map_err(|e| failed(&e))?,
             counts: MapHandle::try_from(&loaded.maps.counts).map_err(|e| failed(&e))?,
             ingress: duplicate(loaded.progs.ingress.as_fd())?,
@@ -166,10 +168,7 @@ impl Switches {
         for (node, end, interface) in switch_ports(plan) {
             let slot = switches.slot(wiring.index(end))?;
             let last_hop = plan.far(end).is_some_and(|far| plan.nodes[far.node].role == Role::Host);
-            let port = port(spec, node, interface, last_hop);
-            ports
-                .update(slot.as_bytes(), port.as_bytes(), MapFlags::ANY)
-                .map_err(|e| failed(&e))?;
+            switches.set_port(slot, &port(spec, node, interface, last_hop))?;
         }
         for (key, hop) in all_hops(wiring, spec) {
             hops.update(key.as_bytes(), hop.as_bytes(), MapFlags::ANY)
@@ -180,7 +179,37 @@ impl Switches {
 
     /// Puts the programs at a port.
     pub(crate) fn attach(&self, rtnl: &mut Rtnl, index: u32) -> Result<(), LabError> {
-        rtnl.add_programs(index, self.ingress.as_fd(), self.egress.as_fd())
+        rtnl.add_programs(index, self.ingress.as_fd(), Some(self.egress.as_fd()))
+    }
+
+    /// Makes the interface `entry` take packets in as the port `index` does.
+    pub(crate) fn attach_detour(&self, rtnl: &mut Rtnl, index: u32, entry: u32) -> Result<(), LabError> {
+        let port = self.port(index)?;
+        self.set_port(self.slot(entry)?, &Port { detour: 0, ..port })?;
+        rtnl.add_programs(entry, self.ingress.as_fd(), None)
+    }
+
+    /// Hands what comes in by a port to another interface; 0: to nobody.
+    pub(crate) fn set_detour(&self, index: u32, entry: u32) -> Result<(), LabError> {
+        let port = self.port(index)?;
+        self.set_port(self.slot(index)?, &Port { detour: entry, ..port })
+    }
+
+    fn port(&self, index: u32) -> Result<Port, LabError> {
+        let slot = self.slot(index)?;
+        let value = self
+            .ports
+            .lookup(slot.as_bytes(), MapFlags::ANY)
+            .map_err(|e| failed(&e))?;
+        let port = value.and_then(|v| Port::read_from_bytes(&v).ok());
+        port.ok_or_else(|| LabError::SwitchPrograms {
+            message: format!("they do not know interface {index}"),
+        })
+    }
+
+    fn set_port(&self, slot: u32, port: &Port) -> Result<(), LabError> {
+        let written = self.ports.update(slot.as_bytes(), port.as_bytes(), MapFlags::ANY);
+        written.map_err(|e| failed(&e))
     }
 
     fn slot(&self, index: u32) -> Result<u32, LabError> {
@@ -276,6 +305,7 @@ fn port(spec: &FabricSpec, node: u32, interface: &Interface, last_hop: bool) -> 
         } else {
             DSCP_TRIMMED
         },
+        detour: 0,
     }
 }
 

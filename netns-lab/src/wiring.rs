@@ -13,6 +13,8 @@ use crate::switch::Switches;
 
 /// Interfaces of one lab have consecutive indices: this many are reserved for it.
 const INDICES: u32 = 1 << 12;
+/// A fabric has fewer ends of links than this, and the switch programs know twice as many.
+const DETOURS: u32 = 512;
 /// How long a link may take to change its state on a machine that is busy with other things.
 const LINK_DEADLINE: Duration = Duration::from_secs(10);
 const BRIDGE: &str = "br0";
@@ -149,6 +151,28 @@ impl Wiring {
     pub(crate) fn index(&self, end: End) -> u32 {
         let before: usize = self.plan.nodes[..end.node].iter().map(|n| n.interfaces.len()).sum();
         self.first_index + (before + end.interface) as u32
+    }
+
+    /// The indices of the two ends of a port's detour (src/delay.rs): beyond those of all links, the first one known to the programs.
+    pub(crate) fn detour(&self, end: End) -> [u32; 2] {
+        let index = self.index(end);
+        [index + DETOURS, index + INDICES / 2]
+    }
+
+    /// Waits until an interface that is no end of a link is up.
+    pub(crate) fn wait_index(&self, node: usize, index: u32) -> Result<(), LabError> {
+        let start = Instant::now();
+        while !self.namespaces[node].rtnl().link(index)?.usable() {
+            if start.elapsed() > LINK_DEADLINE {
+                return Err(LabError::LinkTimeout {
+                    link: format!("{}: interface {index}", self.plan.nodes[node].name),
+                    state: "up",
+                    waited_ms: start.elapsed().as_millis(),
+                });
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
     }
 
     /// What the kernel says about an interface.

@@ -20,6 +20,8 @@ pub(crate) struct Effect {
     pub(crate) at_ports: Vec<(End, Direction, PortFault)>,
     /// Ports that are slower, and how fast they are, percent.
     pub(crate) slow: Vec<(End, u32)>,
+    /// Ports that take in late, and by how many microseconds.
+    pub(crate) late: Vec<(End, u32)>,
 }
 
 impl Fault {
@@ -66,12 +68,18 @@ impl Fault {
                 if !(1..=100).contains(&slow.percent) {
                     return Err(wrong(self, "percent is 1 to 100"));
                 }
-                let host = plan.node(&slow.host)?;
-                let to_host = plan.fabric_links().filter(|l| l.ends[0].node == host);
-                effect.slow = to_host.map(|l| (l.ends[1], slow.percent)).collect();
+                let ports = host_ports(plan, &slow.host)?.into_iter();
+                effect.slow = ports.map(|port| (port, slow.percent)).collect();
+            }
+            Self::HostDelay(delay) => {
+                if !(1..=1_000_000).contains(&delay.us) {
+                    return Err(wrong(self, "us is 1 to 1000000"));
+                }
+                let ports = host_ports(plan, &delay.host)?.into_iter();
+                effect.late = ports.map(|port| (port, delay.us)).collect();
             }
         }
-        if !effect.at_ports.is_empty() || !effect.slow.is_empty() {
+        if !(effect.at_ports.is_empty() && effect.slow.is_empty() && effect.late.is_empty()) {
             needs_fabric(self, plan)?;
         }
         Ok(effect)
@@ -159,6 +167,19 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// The end that is set down, farther from the hosts, and the one that loses its carrier.
 fn cables(links: &[Link]) -> Vec<(End, End)> {
     links.iter().map(|l| (l.ends[1], l.ends[0])).collect()
+}
+
+/// The switches' ports that a host is at.
+fn host_ports(plan: &Plan, host: &str) -> Result<Vec<End>, LabError> {
+    let node = plan.node(host)?;
+    if plan.nodes[node].role != Role::Host {
+        return Err(LabError::Fault {
+            fault: format!("fault at '{host}'"),
+            why: "it is no host".to_owned(),
+        });
+    }
+    let links = plan.fabric_links().filter(|l| l.ends[0].node == node);
+    Ok(links.map(|l| l.ends[1]).collect())
 }
 
 fn switch_ends(plan: &Plan, switch: &str) -> Result<Vec<(End, End)>, LabError> {
@@ -281,6 +302,7 @@ mod tests {
                 { bit-errors = { link = "*p2", percent = 1.0, from = "h1" } },
                 { one-way = { link = "h0-t0.0.p2", from = "h0" } },
                 { slow-receiver = { host = "h1", percent = 10 } },
+                { host-delay = { host = "h1", us = 500 } },
             ]"#,
         );
         let told: Vec<String> = faults.iter().map(Fault::to_string).collect();
@@ -296,6 +318,7 @@ mod tests {
                 "1 % bit errors on *p2 from h1",
                 "nothing from h0 on h0-t0.0.p2",
                 "h1 receives at 10 %",
+                "h1 sends 500 us late",
             ]
         );
         for fault in faults {
@@ -338,6 +361,11 @@ mod tests {
             ),
             (&fabric, r#"{ link-down = "x*" }"#, "no link 'x*' in this lab"),
             (&fabric, r#"{ dead = "h0" }"#, "fault at 'h0': it is no switch"),
+            (
+                &fabric,
+                r#"{ host-delay = { host = "t0.0.p1", us = 5 } }"#,
+                "fault at 't0.0.p1': it is no host",
+            ),
             (
                 &fabric,
                 r#"{ loss = { link = "h*" } }"#,

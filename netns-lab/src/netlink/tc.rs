@@ -181,12 +181,12 @@ impl Rtnl {
         )
     }
 
-    /// Puts a program at an interface's ingress and one at its egress.
+    /// Puts a program at an interface's ingress, and one at its egress if there is one.
     pub(crate) fn add_programs(
         &mut self,
         index: u32,
         ingress: BorrowedFd<'_>,
-        egress: BorrowedFd<'_>,
+        egress: Option<BorrowedFd<'_>>,
     ) -> Result<(), LabError> {
         let handle = TcHandle {
             major: 0xffff,
@@ -199,7 +199,12 @@ impl Rtnl {
             RouteNetlinkMessage::NewQueueDiscipline(message),
             NLM_F_CREATE | NLM_F_EXCL,
         )?;
-        for (parent, fd, name) in [(CLSACT_INGRESS, ingress, "ingress"), (CLSACT_EGRESS, egress, "egress")] {
+        let programs = [
+            (CLSACT_INGRESS, Some(ingress), "ingress"),
+            (CLSACT_EGRESS, egress, "egress"),
+        ];
+        for (parent, fd, name) in programs {
+            let Some(fd) = fd else { continue };
             let options = vec![
                 TcOption::Bpf(TcFilterBpfOption::ProgFd(fd.as_raw_fd() as u32)),
                 TcOption::Bpf(TcFilterBpfOption::ProgName(name.to_owned())),

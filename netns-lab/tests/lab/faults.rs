@@ -1,6 +1,8 @@
 //! What breaks, breaks as told, and is whole again when healed.
 
-use netns_lab::fault::{BitErrors, Flap, Loss, OneWay, SlowReceiver};
+use std::time::{Duration, Instant};
+
+use netns_lab::fault::{BitErrors, Flap, HostDelay, Loss, OneWay, SlowReceiver};
 use netns_lab::{FabricSpec, Fault, Lab, LabError, PortCounters, Routing, Topology};
 
 use crate::mrc::{Injector, Write};
@@ -252,6 +254,54 @@ fn a_slow_receiver_fills_the_queue_of_the_port_to_it() {
         last().trimmed == before
     });
     assert!(last().trimmed < trimmed + 300);
+}
+
+#[test]
+fn what_a_delayed_host_sends_comes_late_and_whole_and_in_order() {
+    if !privileged() {
+        return;
+    }
+    for routing in [Routing::Structured, Routing::Ecmp] {
+        let lab = Lab::build(&Topology::fabric(FabricSpec {
+            planes: 2,
+            routing,
+            ..FabricSpec::default()
+        }))
+        .unwrap();
+        let (round_trip, late) = (
+            || {
+                let start = Instant::now();
+                ping(&lab.host(1), lab.host(0).gid_v6().into());
+                start.elapsed()
+            },
+            Duration::from_millis(100),
+        );
+        let fault = Fault::HostDelay(HostDelay {
+            host: "h0".to_owned(),
+            us: late.as_micros() as u32,
+        });
+        lab.fault(&fault).unwrap();
+        // Never earlier, however busy the machine is.
+        assert!(round_trip() >= late);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let capture = lab.node("t0.1.p1").unwrap().capture("h1", file.path(), "udp port 4791");
+        let capture = capture.unwrap();
+        assert_eq!(deliver(&lab, 20, || 0), 20);
+        let write = Write::on(&lab, 0, 1, &lab.paths(0, 1)[0]);
+        // Records of the same length: 16 bytes of their own, then the frame, whose PSN ends 12 bytes after the UDP header.
+        let length = write.frame(0).len();
+        let psns = || {
+            let bytes = std::fs::read(file.path()).unwrap();
+            let records = bytes[24.min(bytes.len())..].chunks_exact(16 + length);
+            records.map(|r| r[16 + 54 + 8 + 11]).collect::<Vec<_>>()
+        };
+        wait_until("all packets are in the file", || psns().len() == 20);
+        capture.stop().unwrap();
+        assert_eq!(psns(), (0..20).collect::<Vec<u8>>());
+        lab.heal(&fault).unwrap();
+        wait_until("the delay is gone", || round_trip() < late);
+        assert_eq!(deliver(&lab, 20, || 0), 20);
+    }
 }
 
 #[test]
