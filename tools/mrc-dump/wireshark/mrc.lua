@@ -425,7 +425,7 @@ function describe.seth(self, seth)
     for _, each in ipairs(missing) do tree:add(f.missing, bitmap, each):set_generated() end
     if #missing > 0 then
         self:say("missing=%d", #missing)
-        self:expert(seth.items.sack_bitmap, "missing", string.format("%d packets are missing", #missing))
+        self:expert(seth.items.sack_bitmap, "missing")
     end
     if seth.m == 1 or seth.m == 2 then
         self:say("%s=0x%08x", VERDICTS[seth.m], seth.entropy)

@@ -29,7 +29,11 @@ pub(super) fn write(out: &mut impl Write, summary: &Summary, evs: usize) -> io::
     table(out, &HEAD, summary.flows.iter().map(row).collect())?;
     for flow in &summary.flows {
         writeln!(out)?;
-        writeln!(out, "{} {} > {}: {} EVs", flow.qp, flow.from, flow.to, flow.evs.len())?;
+        let evs_in_words = match flow.evs.len() {
+            1 => "1 EV".to_owned(),
+            several => format!("{several} EVs"),
+        };
+        writeln!(out, "{} {} > {}: {evs_in_words}", flow.qp, flow.from, flow.to)?;
         if !flow.nack_reasons.is_empty() {
             let reasons = flow.nack_reasons.iter().map(|(name, count)| format!("{count} {name}"));
             writeln!(out, "  NACKs: {}", reasons.collect::<Vec<_>>().join(", "))?;
