@@ -239,8 +239,8 @@ fn limits(engine: &Engine) -> DeviceLimits {
         max_wimm: 4096,
         capabilities: PeerCapabilities {
             trim_nack: true,
-            dynamic_mpr: false,
-            svc_time: false,
+            dynamic_mpr: true,
+            svc_time: true,
         },
         udp_port: attributes.udp_port,
         ev_layout: match attributes.ev_layout {

@@ -173,6 +173,8 @@ pub enum QpChange {
     ToReset,
     /// What may change in the present state.
     Adjust(ModifyAttr),
+    /// The window as responder, in units of 128 PSNs; with Dynamic MPR only (protocol.md §5.4).
+    Window(u8),
 }
 
 /// Answer to a command.

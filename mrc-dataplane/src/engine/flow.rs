@@ -42,6 +42,8 @@ pub(super) struct Way {
     pub(super) trimming: bool,
     /// Packets in flight on a port, whatever the window says.
     pub(super) packets_per_port: u16,
+    /// Idle round trip of a full packet, where links are fast.
+    pub(super) base_rtt_ns: u32,
 }
 
 /// Speeds of the own links by port number minus one; `None` = not known.
@@ -154,11 +156,17 @@ fn window(plan: &CcPlan, way: &Way, now: Instant) -> Qpcc {
     let Some((link_bps, path_bps)) = speeds.filter(|(sum, _)| *sum > 0).or_else(told) else {
         return fixed();
     };
-    let network = plan.numbers.on(Network {
+    let network = Network {
         link_bps,
         peer_bps: plan.peer_bps,
         trimming: way.trimming,
+        path_links: plan.numbers.path_links.unwrap_or(2),
         ..Network::new(1, path_bps.max(1), mtu_bytes)
+    };
+    let base_rtt_ns = network.config_base_rtt_ns().max(way.base_rtt_ns.into());
+    let network = plan.numbers.on(Network {
+        base_rtt_ns: Some(base_rtt_ns),
+        ..network
     });
     let computed = NsccParams::new(&network);
     let params = NsccParams::with_config(&plan.numbers.over(&computed.config()), &network);
@@ -193,6 +201,7 @@ mod tests {
             pmtu: Pmtu::B4096,
             trimming: false,
             packets_per_port: 192,
+            base_rtt_ns: 50_000,
         }
     }
 

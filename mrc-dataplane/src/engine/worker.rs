@@ -367,6 +367,7 @@ impl Worker {
                 })
             }
             QpChange::Adjust(attr) => core.with_qp(key, now, |slot, _| slot.qp.handle_modify(&attr)),
+            QpChange::Window(mpr) => core.with_qp(key, now, |slot, _| slot.qp.handle_window(mpr)),
         };
         // What was posted before the state permitted it (receives in INIT, flushes in ERR).
         core.fetch(key, now);

@@ -104,7 +104,7 @@ pub struct QpAttr {
     pub sq_psn: Option<u32>,
     /// Send window, unit 128 packets. To INIT, RTR or RTS; default 8.
     pub mpr: Option<u8>,
-    /// Receive window, unit 128 packets. To INIT or RTR; default 8.
+    /// Receive window, unit 128 packets. To INIT or RTR, and later with [`QpCapabilities::DYNAMIC_MPR`]; default 8.
     pub mpr_dest: Option<u8>,
     /// Writes with immediate in flight as requestor. To INIT, RTR or RTS; default 128.
     pub max_wimm: Option<u16>,

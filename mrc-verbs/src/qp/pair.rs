@@ -273,9 +273,14 @@ impl QueuePair {
         if to == QpState::Reset {
             self.reset()?;
             control.psn = random_psn();
-        } else if let Some(change) = self.change(from, to, &control.attrs, &next)? {
-            device.modify_qp(self.qpn, change)?;
-            self.posting.store(to as u8, Ordering::Release);
+        } else {
+            if from == to && next.mpr_dest != control.attrs.mpr_dest && from >= QpState::Rtr {
+                device.modify_qp(self.qpn, QpChange::Window(next.mpr_dest))?;
+            }
+            if let Some(change) = self.change(from, to, &control.attrs, &next)? {
+                device.modify_qp(self.qpn, change)?;
+                self.posting.store(to as u8, Ordering::Release);
+            }
         }
         self.max_wimm.store(next.max_wimm.into(), Ordering::Release);
         control.attrs = next;

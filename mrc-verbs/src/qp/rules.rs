@@ -43,7 +43,12 @@ const RQ_PSN: Rule = rule("rq_psn", TO_RTR, Some(QpState::Rtr), "it goes with RT
 const PMTU: Rule = rule("pmtu", TO_RTR, Some(QpState::Rtr), "it goes with RTR");
 const SQ_PSN: Rule = rule("sq_psn", TO_RTS, Some(QpState::Rts), "it goes with RTS");
 const MPR: Rule = rule("mpr", UP_TO_RTS, Some(QpState::Rts), "it goes with INIT, RTR or RTS");
-const MPR_DEST: Rule = rule("mpr_dest", UP_TO_RTR, Some(QpState::Rtr), "it goes with INIT or RTR");
+const MPR_DEST: Rule = rule(
+    "mpr_dest",
+    UP_TO_RTR,
+    Some(QpState::Rtr),
+    "it goes with INIT or RTR, and later where both sides have DYNAMIC_MPR",
+);
 const MAX_WIMM: Rule = rule(
     "max_wimm",
     UP_TO_RTS,
@@ -111,7 +116,15 @@ pub(crate) fn plan(
     PMTU.take(from, to, attr.pmtu, &mut pmtu)?;
     SQ_PSN.take(from, to, attr.sq_psn.map(|psn| psn & 0xff_ffff), &mut next.sq_psn)?;
     MPR.take(from, to, attr.mpr, &mut next.mpr)?;
-    MPR_DEST.take(from, to, attr.mpr_dest, &mut next.mpr_dest)?;
+    // protocol.md §5.4
+    let dynamic = from == to
+        && to >= QpState::Rtr
+        && to != QpState::Err
+        && now.capabilities.contains(QpCapabilities::DYNAMIC_MPR);
+    match attr.mpr_dest {
+        Some(mpr_dest) if dynamic => next.mpr_dest = mpr_dest,
+        mpr_dest => MPR_DEST.take(from, to, mpr_dest, &mut next.mpr_dest)?,
+    }
     MAX_WIMM.take(from, to, attr.max_wimm, &mut next.max_wimm)?;
     MAX_WIMM_DEST.take(from, to, attr.max_wimm_dest, &mut next.max_wimm_dest)?;
     CAPABILITIES.take(from, to, attr.capabilities, &mut next.capabilities)?;
@@ -391,6 +404,31 @@ mod tests {
         assert_eq!(go(QpState::Init, &mpr).unwrap().1.mpr, 3);
         assert_eq!(go(QpState::Rtr, &mpr).unwrap().1.mpr, 3);
         assert!(go(QpState::Rts, &mpr).is_err());
+    }
+
+    // protocol.md §5.4
+    #[test]
+    fn the_receive_window_changes_in_rts_only_with_dynamic_mpr() {
+        let attr = QpAttr {
+            mpr_dest: Some(3),
+            ..QpAttr::default()
+        };
+        assert!(plan(QpState::Rts, &ready(), &LIMITS, &attr).is_err());
+        let dynamic = QpAttrInForce {
+            capabilities: QpCapabilities::DYNAMIC_MPR,
+            ..ready()
+        };
+        let limits = AttrLimits {
+            dynamic_mpr: true,
+            ..LIMITS
+        };
+        let (to, next) = plan(QpState::Rts, &dynamic, &limits, &attr).unwrap();
+        assert_eq!((to, next.mpr_dest), (QpState::Rts, 3));
+        let too_large = QpAttr {
+            mpr_dest: Some(33),
+            ..QpAttr::default()
+        };
+        assert!(plan(QpState::Rts, &dynamic, &limits, &too_large).is_err());
         let dest = QpAttr {
             dest_qpn: Some(3),
             ..QpAttr::default()

@@ -357,3 +357,41 @@ fn sizes_beyond_the_limits_are_refused_by_name() {
     .unwrap();
     assert!(zero.sizes().max_send_wr >= 1);
 }
+
+// protocol.md §5.4
+#[test]
+fn the_receive_window_can_be_changed_while_data_flows() {
+    let fabric = Fabric::new(2);
+    let (a, b) = fabric.connected();
+    assert!(
+        a.query()
+            .unwrap()
+            .attrs
+            .capabilities
+            .contains(crate::QpCapabilities::DYNAMIC_MPR)
+    );
+    let write = |size: usize| {
+        let data = noise(size, size as u64);
+        fabric.a.region.write_at(0, &data).unwrap();
+        let piece = fabric.a.region.slice(0..size).unwrap();
+        a.post_write(&SendRequest::write(1, piece, fabric.b.region.remote()))
+            .unwrap();
+        assert!(fabric.a.completion().is_ok());
+        assert!(fabric.b.region.to_vec(0, size).unwrap() == data);
+    };
+    for mpr in [1, 8, 2] {
+        b.modify(&QpAttr {
+            mpr_dest: Some(mpr),
+            ..QpAttr::default()
+        })
+        .unwrap();
+        assert_eq!(b.query().unwrap().attrs.mpr_dest, mpr);
+        write(900_000);
+    }
+    let beyond = b.modify(&QpAttr {
+        mpr_dest: Some(9),
+        ..QpAttr::default()
+    });
+    assert!(beyond.is_err(), "above what it was made for");
+    assert_eq!(b.query().unwrap().attrs.mpr_dest, 2);
+}

@@ -52,6 +52,12 @@ pub(crate) struct LocalArgs {
     /// This host's MRC ports, plane 1 first [default: the environment's `MRC_PORTS`].
     #[arg(long, value_delimiter = ',')]
     pub(crate) ports: Vec<String>,
+    /// EV profile of this end's queue pairs, by name or number [default: what the configuration says for the peer].
+    #[arg(long)]
+    pub(crate) ev_profile: Option<String>,
+    /// CC profile of this end's queue pairs, by name or number [default: what the configuration says for the peer].
+    #[arg(long)]
+    pub(crate) cc_profile: Option<String>,
     /// Results as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,

@@ -16,6 +16,7 @@ mod setup;
 mod stats;
 mod stop;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let outcome = stop::install().and_then(|()| match &cli.role {
         Role::Server(args) => session::server(args),

@@ -3,7 +3,7 @@
 use std::fmt::Arguments;
 use std::io::Write;
 
-use mrc_verbs::{Agreement, Snapshot};
+use mrc_verbs::{Agreement, QpQuery, Snapshot};
 use serde_json::{Value, json};
 
 use crate::cli::{Op, Plan, Test};
@@ -135,8 +135,31 @@ impl Report {
     }
 
     /// The end of the table, or the whole object.
-    pub(crate) fn end(mut self, counters: &Snapshot) -> Result<(), Failure> {
+    pub(crate) fn end(mut self, counters: &Snapshot, qp: Option<&QpQuery>) -> Result<(), Failure> {
+        let shares = shares(counters);
         if !self.json {
+            line(format_args!("{RULE}"))?;
+            let planes = counters.ports.iter().zip(&shares);
+            let planes: Vec<_> = planes
+                .map(|(port, share)| format!("{} {share:.1}", port.name))
+                .collect();
+            line(format_args!(
+                " Data sent [%]   : {:<28} Retransmissions: {}",
+                planes.join(", "),
+                counters.retransmissions()
+            ))?;
+            if let Some(qp) = qp {
+                let window = qp.window.and_then(|window| window.cwnd_bytes);
+                let cwnd = window.map_or_else(|| "packets per port".to_owned(), |bytes| format!("{bytes} bytes"));
+                line(format_args!(
+                    " Window          : {cwnd:<28} Round trip     : {:.1} us",
+                    qp.rtt_ns.0 as f64 / 1e3
+                ))?;
+                line(format_args!(
+                    " EV profile      : {:<28} CC profile     : {}",
+                    qp.ev_profile, qp.cc_profile
+                ))?;
+            }
             return line(format_args!("{RULE}"));
         }
         self.head["results"] = Value::Array(self.rows);
@@ -147,9 +170,38 @@ impl Report {
             "tx_packets_by_port": counters.ports.iter().map(|port| port.tx_packets).collect::<Vec<_>>(),
             "rx_packets_by_port": counters.ports.iter().map(|port| port.rx_packets).collect::<Vec<_>>(),
             "tx_data_bytes_by_port": counters.ports.iter().map(|port| port.tx_data_bytes).collect::<Vec<_>>(),
+            "tx_data_share_by_port": shares,
+            "retransmissions_by_port": counters.ports.iter().map(|port| port.retransmissions).collect::<Vec<_>>(),
         });
+        self.head["queue_pair"] = qp.map_or(Value::Null, queue_pair);
         line(format_args!("{}", self.head))
     }
+}
+
+/// How much of the data each port has sent, in percent.
+fn shares(counters: &Snapshot) -> Vec<f64> {
+    let all: u64 = counters.ports.iter().map(|port| port.tx_data_bytes).sum();
+    let ports = counters.ports.iter();
+    ports
+        .map(|port| 100.0 * port.tx_data_bytes as f64 / all.max(1) as f64)
+        .collect()
+}
+
+/// What the first queue pair says at the end.
+fn queue_pair(qp: &QpQuery) -> Value {
+    json!({
+        "ev_profile": qp.ev_profile,
+        "cc_profile": qp.cc_profile,
+        "rtt_us": qp.rtt_ns.0 as f64 / 1e3,
+        "rtt_variation_us": qp.rtt_ns.1 as f64 / 1e3,
+        "cwnd_bytes": qp.window.and_then(|window| window.cwnd_bytes),
+        "max_cwnd_bytes": qp.window.and_then(|window| window.max_wnd_bytes),
+        "base_rtt_us": qp.window.map(|window| window.base_rtt_ns as f64 / 1e3),
+        "queueing_delay_us": qp.window.and_then(|window| window.avg_delay_ns).map(|ns| ns as f64 / 1e3),
+        "packets_sent": qp.stats.packets_sent,
+        "packets_retransmitted": qp.stats.packets_retransmitted,
+        "losses_spurious": qp.stats.losses_spurious,
+    })
 }
 
 /// Writes a line to standard output, which may be a full disk or a pipe that nobody reads any more.

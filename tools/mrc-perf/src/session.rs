@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mrc_verbs::DeviceContext;
+use mrc_verbs::{DeviceContext, QueuePair};
 
 use crate::bw::{Flows, Step, StepEnd};
 use crate::cli::{ClientArgs, LocalArgs, Plan, ServerArgs, Test};
@@ -58,7 +58,7 @@ fn serve(device: DeviceContext, plan: &Plan, control: &Control, args: &LocalArgs
 }
 
 fn play(device: DeviceContext, plan: &Plan, control: &Control, args: &LocalArgs, side: Side) -> Result<(), Failure> {
-    let setup = Setup::new(device, plan, control, side)?;
+    let setup = Setup::new(device, plan, control, args, side)?;
     let ports: Vec<String> = setup
         .device
         .counters()
@@ -88,9 +88,11 @@ fn play(device: DeviceContext, plan: &Plan, control: &Control, args: &LocalArgs,
             break;
         }
     }
+    // Asked while they are there. One is as good as any: normally all share a window.
+    let first = setup.qps.first().map(QueuePair::query).transpose()?;
     // Both ends are done with the wire before either takes its queue pairs away.
     control.barrier(plan.sizes.len(), ANSWER)?;
-    report.end(&setup.device.counters())?;
+    report.end(&setup.device.counters(), first.as_ref())?;
     wrong.map_or(Ok(()), |difference| Err(Failure::Test(difference)))
 }
 

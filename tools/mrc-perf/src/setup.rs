@@ -72,7 +72,13 @@ pub(crate) fn open_device(args: &LocalArgs) -> Result<DeviceContext, Failure> {
 
 impl Setup {
     /// Makes everything, tells the other end, and connects.
-    pub(crate) fn new(device: DeviceContext, plan: &Plan, control: &Control, side: Side) -> Result<Setup, Failure> {
+    pub(crate) fn new(
+        device: DeviceContext,
+        plan: &Plan,
+        control: &Control,
+        args: &LocalArgs,
+        side: Side,
+    ) -> Result<Setup, Failure> {
         let layout = Layout::new(plan);
         let context = Context::open(&device, ApiVersion::LATEST)?;
         let pd = ProtectionDomain::new(&device)?;
@@ -90,6 +96,8 @@ impl Setup {
         let init = QpInit {
             recv_cq: &recv_cq,
             sizes,
+            ev_profile: args.ev_profile.as_deref(),
+            cc_profile: args.cc_profile.as_deref(),
             ..QpInit::new(&send_cq)
         };
         let qps = (0..plan.qps)

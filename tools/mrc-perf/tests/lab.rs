@@ -273,3 +273,52 @@ fn a_peer_that_is_killed_is_noticed_by_the_other_end() {
         }
     }
 }
+
+#[test]
+fn profiles_are_chosen_by_option_and_the_report_tells_window_shares_and_round_trip() {
+    let lab = lab(2);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("host.toml");
+    let text = "[[port]]\nname = 'p1'\nspeed_bps = 100_000_000\n[[port]]\nname = 'p2'\nspeed_bps = 100_000_000\n\
+                [[ev_profile]]\nname = 'few'\nmode = 'AUTO'\ncount = 8\n[[cc_profile]]\nname = 'tight'\nbase_rtt_ns = 1_000_000\n";
+    std::fs::write(&file, text).unwrap();
+    let variables = [("MRC_CONFIG", file.to_str().unwrap())];
+    let address = lab.host(0).mgmt().to_string();
+    let words = [
+        "client",
+        &address,
+        "--ev-profile",
+        "few",
+        "--cc-profile",
+        "tight",
+        "--iters",
+        "20",
+    ];
+    let server = start(&lab, 0, &["server"], &variables);
+    let client = end(start(&lab, 1, &[&words[..], &["--json"]].concat(), &variables));
+    let server = end(server);
+    assert!(
+        client.status.success() && server.status.success(),
+        "{}{}",
+        client.stderr,
+        server.stderr
+    );
+    let results: Value = serde_json::from_str(&client.stdout).unwrap();
+    let qp = &results["queue_pair"];
+    assert_eq!((&qp["ev_profile"], &qp["cc_profile"]), (&"few".into(), &"tight".into()));
+    assert!(
+        qp["rtt_us"].as_f64() > Some(0.0) && qp["cwnd_bytes"].as_u64() > Some(0),
+        "{qp}"
+    );
+    let shares = results["engine"]["tx_data_share_by_port"].as_array().unwrap();
+    let sum: f64 = shares.iter().filter_map(Value::as_f64).sum();
+    assert!((sum - 100.0).abs() < 0.01 && shares.len() == 2, "{shares:?}");
+    for wanted in ["Data sent [%]", "Retransmissions:", "Window", "EV profile      : 0"] {
+        assert!(server.stdout.contains(wanted), "{wanted}: {}", server.stdout);
+    }
+    assert!(
+        !client.stderr.contains('\u{1b}'),
+        "no colours into a pipe: {}",
+        client.stderr
+    );
+}
