@@ -288,6 +288,23 @@ impl Rtnl {
         )
     }
 
+    /// Lets an interface neither put packets together that it receives nor send several as one: a switch counts, marks and loses
+    /// packets as they are on the wire.
+    pub(crate) fn keep_apart(&mut self, index: u32) -> Result<(), LabError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![
+            LinkAttribute::GsoMaxSegs(1),
+            LinkAttribute::GroMaxSize(1),
+            LinkAttribute::GroIpv4MaxSize(1),
+        ];
+        self.push(
+            format!("keep the packets of interface {index} apart"),
+            RouteNetlinkMessage::SetLink(link),
+            0,
+        )
+    }
+
     /// Deletes an interface, and with it the other end of its link.
     pub(crate) fn delete_link(&mut self, index: u32) -> Result<(), LabError> {
         let mut link = LinkMessage::default();

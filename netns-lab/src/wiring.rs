@@ -75,6 +75,9 @@ impl Wiring {
                 for &address in &interface.addresses {
                     rtnl.add_address(index, address)?;
                 }
+                if interface.rate_bps.is_some() {
+                    rtnl.keep_apart(index)?;
+                }
                 match (node.role, interface.rate_bps) {
                     (Role::Management, _) => rtnl.set_bridge(index, bridge)?,
                     (Role::Switch, Some(rate)) => rtnl.add_switch_queue(index, rate)?,

@@ -206,7 +206,6 @@ fn a_dead_switch_takes_its_links_down_and_overlapping_faults_heal_apart() {
     assert_eq!(lab.faults(), [cable]);
     lab.heal_all().unwrap();
     assert_eq!(deliver(&lab, 10, || 0), 10);
-    // A queue that was full when its link went down is empty when it comes back: nothing is counted that is not there.
     check_planes(&lab, 0, 1, 1..=2);
 }
 

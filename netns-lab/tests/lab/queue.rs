@@ -1,9 +1,12 @@
 //! Queues of switch ports: two classes, marks, heads of packets, drops.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 
 use mrc_wire::{Condition, Dscps, Ecn, EvLayout, Frame, Headers, Packet, ReceiveRules, Reject, Tick, parse};
-use netns_lab::{FabricSpec, Lab, Overflow, PortCounters, QueueSpec, Routing, Topology};
+use netns_lab::fault::SlowReceiver;
+use netns_lab::{FabricSpec, Fault, Lab, Overflow, PortCounters, QueueSpec, Routing, Topology};
 
 use crate::mrc::{Injector, Write};
 use crate::support::{privileged, wait_until};
@@ -117,7 +120,7 @@ fn the_last_hop_does_not_mark_and_has_a_code_point_of_its_own() {
     if !privileged() {
         return;
     }
-    // Hosts 0 and 1 at once to host 2 of their own T0: only the port to it fills.
+    // Only the port to host 2 fills: it carries a tenth of what host 0 may send.
     let spec = FabricSpec {
         t0: 1,
         t1: 0,
@@ -126,17 +129,20 @@ fn the_last_hop_does_not_mark_and_has_a_code_point_of_its_own() {
         ..slow(Routing::Structured, QueueSpec::default())
     };
     let lab = Lab::build(&Topology::fabric(spec)).unwrap();
+    lab.fault(&Fault::SlowReceiver(SlowReceiver {
+        host: "h2".to_owned(),
+        percent: 10,
+    }))
+    .unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     let capture = lab.node("t0.0.p1").unwrap().capture("h2", file.path(), "ip6").unwrap();
-    for host in [0, 1] {
-        let write = Write::on(&lab, host, 2, &lab.paths(host, 2)[0]);
-        let port = Injector::new(&lab.host(host), "p1");
-        (0..64).for_each(|psn| port.send(&write.frame(psn)));
-    }
+    let write = Write::on(&lab, 0, 2, &lab.paths(0, 2)[0]);
+    let port = Injector::new(&lab.host(0), "p1");
+    (0..64).for_each(|psn| port.send(&write.frame(psn)));
     let counters = || lab.port_counters("t0.0.p1", "h2-t0.0.p1").unwrap();
-    wait_until("all packets have come to the queue", || counters().mrc_sent == 128);
+    wait_until("all packets have come to the queue", || counters().mrc_sent == 64);
     assert!(counters().trimmed > 10 && counters().marked == 0, "{:?}", counters());
-    wait_until("all packets are in the file", || frames(file.path()).len() == 128);
+    wait_until("all packets are in the file", || frames(file.path()).len() == 64);
     capture.stop().unwrap();
     let cut = frames(file.path()).into_iter().filter(|f| f.len() == 128);
     assert!(cut.map(|f| received(&f, |p| p.dscp)).all(|dscp| dscp == 16));
@@ -247,6 +253,61 @@ fn a_trimmed_packet_on_the_wire_is_the_head_of_the_one_that_was_sent() {
             }
             assert_eq!(frame, expected, "{routing}");
         }
+    }
+}
+
+#[test]
+fn a_queue_that_was_full_when_its_link_went_down_is_empty_when_it_comes_back() {
+    if !privileged() {
+        return;
+    }
+    let lab = build(Routing::Srv6, QueueSpec::default());
+    let before = burst(&lab, &write(&lab));
+    // Ten milliseconds of data wait now, or nearly.
+    let cable = Fault::LinkDown("t0.0.p1-t1.0.p1".to_owned());
+    lab.fault(&cable).unwrap();
+    lab.heal(&cable).unwrap();
+    let port = Injector::new(&lab.host(0), "p1");
+    (0..5).for_each(|psn| port.send(&write(&lab).frame(psn)));
+    let counters = || lab.port_counters("t0.0.p1", "t0.0.p1-t1.0.p1").unwrap();
+    wait_until("five more packets have come to the queue", || {
+        counters().mrc_sent == before.mrc_sent + 5
+    });
+    assert_eq!(
+        (counters().trimmed, counters().dropped),
+        (before.trimmed, before.dropped)
+    );
+}
+
+/// What is sent there.
+const BYTES: usize = 1 << 20;
+
+#[test]
+fn what_a_kernel_sends_is_queued_packet_by_packet() {
+    if !privileged() {
+        return;
+    }
+    // Whatever the hosts' kernels put together for speed: a switch sees what would be on the wire.
+    let lab = Lab::build(&Topology::fabric(FabricSpec {
+        planes: 1,
+        mtu: 1500,
+        ..FabricSpec::default()
+    }))
+    .unwrap();
+    let listener = lab
+        .host(1)
+        .enter(|| TcpListener::bind(("0.0.0.0", 0)).unwrap())
+        .unwrap();
+    let to = (lab.host(1).gid_v4(), listener.local_addr().unwrap().port());
+    let sender = lab.host(0).enter(move || TcpStream::connect(to).unwrap()).unwrap();
+    let (mut receiver, _) = listener.accept().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&sender).write_all(&vec![0; BYTES]).unwrap());
+        receiver.read_exact(&mut vec![0; BYTES]).unwrap();
+    });
+    for port in lab.switch_ports().unwrap() {
+        let c = port.counters;
+        assert!(c.bytes <= c.packets * 1514, "{port:?}");
     }
 }
 
