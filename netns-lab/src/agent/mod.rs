@@ -33,6 +33,13 @@ pub(crate) enum Order {
     Stop { id: usize },
     /// All hosts are done: compare what has arrived, and give everything back.
     Finish { id: usize },
+    /// Forbid all paths of a profile in a plane, or one by its name, or allow them again.
+    Deny {
+        profile: String,
+        plane: Option<u8>,
+        path: Option<String>,
+        denied: bool,
+    },
     /// End.
     Quit,
 }
@@ -148,6 +155,13 @@ pub(crate) struct EndSample {
     pub paths: Vec<PathCounts>,
     /// Paths that came to be taken for bad or good again since the last sample.
     pub changes: Vec<PathChange>,
+    /// Packets sent on paths that have names.
+    #[serde(default)]
+    pub named: Vec<(String, u64)>,
+    /// Congestion window, bytes.
+    pub cwnd_bytes: Option<u64>,
+    /// Smoothed round trip, ns; 0 before the first.
+    pub rtt_ns: u64,
 }
 
 /// The paths of one end in one plane.
@@ -170,8 +184,10 @@ pub(crate) struct PathCounts {
 pub(crate) struct PathChange {
     /// Its plane.
     pub plane: u8,
-    /// Its entropy value, as the engine prints it.
+    /// Its name, or its entropy value as the engine prints it.
     pub ev: String,
+    /// Packets sent on it so far.
+    pub packets: u64,
     /// Bad from now on, or good again.
     pub bad: bool,
     /// Why.
@@ -195,6 +211,34 @@ pub(crate) struct Outcome {
     pub stopped: bool,
     /// Bytes compared with what they should be.
     pub compared_bytes: u64,
+    /// The paths of its connections, at the end.
+    pub paths: Vec<PathDetail>,
+}
+
+/// What is known of a path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PathDetail {
+    /// Number of the connection.
+    pub flow: usize,
+    /// Its plane.
+    pub plane: u8,
+    /// Its entropy value.
+    pub ev: String,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What is thought of it at the end.
+    pub state: String,
+    /// Data packets sent on it.
+    pub packets: u64,
+    /// Of these, lost.
+    pub losses: u32,
+}
+
+impl PathDetail {
+    /// For people.
+    pub(crate) fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.ev)
+    }
 }
 
 /// What was compared after a workload.

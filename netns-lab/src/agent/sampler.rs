@@ -1,7 +1,7 @@
 //! Samples of what the host knows, at equal distances of time.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +30,11 @@ pub(super) fn start(device: DeviceContext, probes: Probes, outbox: Outbox, every
     });
 }
 
+/// The probes, whatever has become of a thread that had them.
+pub(super) fn lock(probes: &Probes) -> MutexGuard<'_, BTreeMap<usize, Box<dyn Probe>>> {
+    probes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What is known now.
 pub(super) fn sample(device: &DeviceContext, probes: &Probes) -> Sample {
     let at_ns = now_ns();
@@ -40,7 +45,7 @@ pub(super) fn sample(device: &DeviceContext, probes: &Probes) -> Sample {
         tx_packets: port.tx_packets,
         retransmissions: port.retransmissions,
     });
-    let mut probes = probes.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut probes = lock(probes);
     let ends = probes.iter_mut().flat_map(|(id, probe)| probe.sample(*id)).collect();
     let usage = getrusage(UsageWho::RUSAGE_SELF).ok();
     let cpu_s = usage.map_or(0.0, |usage| {

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use super::sampler::{self, Probes};
 use super::{Job, Order, Report};
+use mrc_verbs::{EntryState, EvSelection, PortNum};
+
 use crate::workload::{self, Device, Failure, Mover, Prepared, Until};
 
 /// Standard output, a line at a time, from any thread.
@@ -49,9 +51,9 @@ struct Agent {
 }
 
 /// Runs until the runner says so, or has gone.
-pub(crate) fn main(sample_ms: u64, ports: &[String]) -> ExitCode {
+pub(crate) fn main(sample_ms: u64) -> ExitCode {
     let outbox = Outbox::default();
-    let device = match Device::open(ports) {
+    let device = match Device::open() {
         Ok(device) => device,
         Err(error) => {
             outbox.send(&Report::Failed {
@@ -130,6 +132,20 @@ impl Agent {
                 self.probes().remove(&id);
                 self.outbox.send(&Report::Finished { id, compared });
             }
+            Order::Deny {
+                profile,
+                plane,
+                path,
+                denied,
+            } => {
+                let state = if denied { EntryState::Denied } else { EntryState::Good };
+                let evs = match (path, plane.and_then(PortNum::new)) {
+                    (Some(path), _) => EvSelection::Named(path),
+                    (None, Some(port)) => EvSelection::OnPort(port),
+                    (None, None) => return Err(Failure::Other("neither a plane nor a path is named".to_owned())),
+                };
+                self.device.open.set_ev_state(&profile, evs, state)?;
+            }
             Order::Quit => {}
         }
         Ok(())
@@ -139,7 +155,10 @@ impl Agent {
         let (parts, probes) = (Arc::clone(&self.parts), Arc::clone(&self.probes));
         let (outbox, device) = (self.outbox.clone(), self.device.open.clone());
         thread::spawn(move || {
-            let ran = workload::run(&job, &mut *mover, at_ns, &until);
+            let mut ran = workload::run(&job, &mut *mover, at_ns, &until);
+            if let (Ok(outcome), Some(probe)) = (&mut ran, sampler::lock(&probes).get(&id)) {
+                outcome.paths = probe.paths();
+            }
             lock(&parts).insert(id, Part::Done { job, mover });
             // The series ends with what there was in the end.
             outbox.send(&Report::Sample(Box::new(sampler::sample(&device, &probes))));
@@ -156,7 +175,7 @@ impl Agent {
     }
 
     fn probes(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeMap<usize, Box<dyn workload::Probe>>> {
-        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
+        sampler::lock(&self.probes)
     }
 
     fn put(&self, id: usize, part: Part) {

@@ -118,8 +118,6 @@ enum Command {
     Agent {
         /// Milliseconds between two samples
         sample_ms: u64,
-        /// Ports, as in `MRC_PORTS`
-        ports: Vec<String>,
     },
 }
 
@@ -133,7 +131,7 @@ struct LabArg {
 /// Runs the program's command line.
 pub(crate) fn run() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Agent { sample_ms, ports } => return crate::agent::main(sample_ms, &ports),
+        Command::Agent { sample_ms } => return crate::agent::main(sample_ms),
         Command::Run(args) => return end(scenarios::run(&args)),
         Command::List => return end(scenarios::list()),
         Command::Exec {

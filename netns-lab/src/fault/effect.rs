@@ -25,6 +25,25 @@ pub(crate) struct Effect {
 }
 
 impl Fault {
+    /// Refuses what is not in a lab of that plan, or makes no sense.
+    pub fn check(&self, plan: &Plan) -> Result<(), LabError> {
+        self.effect(plan).map(drop)
+    }
+
+    /// Whether it is at a link or node of that name.
+    pub fn is_at(&self, name: &str) -> bool {
+        let place = match self {
+            Self::LinkDown(place) | Self::Blackhole(place) | Self::Dead(place) => place,
+            Self::LinkFlap(flap) => &flap.link,
+            Self::Loss(loss) => &loss.link,
+            Self::BitErrors(errors) => &errors.link,
+            Self::OneWay(one) => &one.link,
+            Self::SlowReceiver(slow) => &slow.host,
+            Self::HostDelay(delay) => &delay.host,
+        };
+        matches(place, name)
+    }
+
     /// What it does; an error for what is not in the lab or makes no sense.
     pub(crate) fn effect(&self, plan: &Plan) -> Result<Effect, LabError> {
         let mut effect = Effect::default();

@@ -228,7 +228,15 @@ fn human_size(bytes: f64) -> String {
 fn message_times(record: &Record) -> Option<Figure> {
     let mut series = Vec::new();
     for (place, workload) in record.scenario.workload.iter().enumerate() {
-        for size in workload.all_sizes() {
+        let reference = record.reference.as_deref();
+        let of_all = workload.all_sizes().into_iter().map(|size| (record, size, ""));
+        let of_reference = reference.into_iter().flat_map(|record| {
+            workload
+                .all_sizes()
+                .into_iter()
+                .map(move |size| (record, size, " (reference)"))
+        });
+        for (record, size, suffix) in of_all.chain(of_reference) {
             let mut times = times_ms(record, place, Some(size));
             if times.len() < 5 {
                 continue;
@@ -239,9 +247,9 @@ fn message_times(record: &Record) -> Option<Figure> {
             let mut points: Vec<(f64, f64)> = (0..times.len()).step_by(step).map(share).collect();
             points.push(share(times.len() - 1));
             let name = if workload.all_sizes().len() > 1 {
-                format!("{}, {}", workload.name, human_bytes(size))
+                format!("{}, {}{suffix}", workload.name, human_bytes(size))
             } else {
-                workload.name.clone()
+                format!("{}{suffix}", workload.name)
             };
             series.push(Series::new(name, series.len(), points));
         }

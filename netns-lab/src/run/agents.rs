@@ -5,7 +5,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-use netns_lab::{Lab, LabError, Process};
+use netns_lab::{Lab, Process};
 
 use super::RunError;
 use crate::agent::{Order, Report};
@@ -32,18 +32,15 @@ pub(crate) const COMMAND: &str = "agent";
 
 impl Agents {
     /// Starts them; each will say that it is ready.
-    pub(crate) fn start(lab: &Lab, ports: &[String], sample_ms: u64, news: &Sender<News>) -> Result<Agents, RunError> {
-        let program = std::env::current_exe().map_err(|source| LabError::Kernel {
-            action: "find this program's own file".to_owned(),
-            source,
-        })?;
+    pub(crate) fn start(lab: &Lab, sample_ms: u64, news: &Sender<News>) -> Result<Agents, RunError> {
         let mut agents = Agents {
             processes: Vec::new(),
             inputs: Vec::new(),
         };
         for (host, place) in lab.hosts().enumerate() {
-            let mut command = Command::new(&program);
-            command.arg(COMMAND).arg(sample_ms.to_string()).args(ports);
+            // This very program, even if another build has taken its place in the meantime.
+            let mut command = Command::new("/proc/self/exe");
+            command.arg(COMMAND).arg(sample_ms.to_string());
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut process = place.spawn(command)?;
             let closed = |what: &str| RunError::Agent {

@@ -2,6 +2,7 @@
 //! records what everybody says.
 
 mod agents;
+mod fabric;
 mod machine;
 mod play;
 mod progress;

@@ -2,20 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use netns_lab::plan::Role;
-use netns_lab::{Capture, Lab};
+use netns_lab::Lab;
 
 use super::RunError;
 use super::agents::{Agents, News};
+use super::fabric::{capture, shape};
 use super::machine::{Machine, Processors};
 use super::progress::Progress;
-use super::record::{Cable, Happened, Ran, Record, Shape};
+use super::record::{Happened, Ran, Record};
 use crate::agent::{End, Order, Report, now_ns};
-use crate::scenario::{Change, Scenario};
+use crate::scenario::{Denial, Scenario};
 
 /// How long agents may take to answer an order, seconds.
 pub(super) const ANSWER_S: u64 = 30;
@@ -23,6 +23,8 @@ pub(super) const ANSWER_S: u64 = 30;
 pub(super) const COLLECTIVE_S: u64 = 120;
 /// From "all are connected" to the start, so that the order is there before the time is.
 pub(super) const LEAD_NS: u64 = 50_000_000;
+/// From one reading of the switches' counters to the next.
+const SWITCHES_NS: u64 = 200_000_000;
 /// Longest sleep.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -75,6 +77,8 @@ pub(super) struct Play<'a> {
     /// When a phase must be over, ns.
     pub(super) deadlines: Vec<u64>,
     processors: Option<(Processors, u64)>,
+    /// When switches are read next.
+    read_at: u64,
 }
 
 /// Runs a scenario from its fabric to its record.
@@ -84,19 +88,33 @@ pub(crate) fn play(
     options: &Options,
     news: (&Sender<News>, &Receiver<News>),
 ) -> Result<Record, RunError> {
-    let (news_in, news) = news;
     let mut scenario = scenario.clone();
+    if let Some(reference) = scenario.reference.take() {
+        let before = Scenario {
+            topology: reference.topology.clone(),
+            ..scenario.clone()
+        };
+        let without_captures = Options {
+            captures: None,
+            ..options.clone()
+        };
+        let before = play(&format!("{name} (reference)"), &before, &without_captures, news)?;
+        let mut record = play(name, &scenario, options, news)?;
+        record.reference = Some(Box::new(before));
+        record.scenario.reference = Some(reference);
+        return Ok(record);
+    }
+    let (news_in, news) = news;
     scenario.seed = options.seed.unwrap_or(scenario.seed);
     let mut progress = Progress::new(name, options.silent);
     progress.note(|| "builds the fabric".to_owned());
     let topology = scenario.topology.topology(scenario.seed);
     let lab = Lab::build(&topology)?;
-    let ports = scenario.topology.port_arguments();
     let captures = options
         .captures
         .as_deref()
         .map_or_else(|| Ok(Vec::new()), |directory| capture(&lab, directory))?;
-    let agents = Agents::start(&lab, &ports, scenario.sample_ms, news_in)?;
+    let agents = Agents::start(&lab, scenario.sample_ms, news_in)?;
     let record = Record {
         name: name.to_owned(),
         scenario: scenario.clone(),
@@ -107,11 +125,13 @@ pub(crate) fn play(
         shape: shape(&lab, &scenario),
         samples: vec![Vec::new(); topology.hosts],
         arrived: BTreeMap::new(),
+        switches: Vec::new(),
         happened: Vec::new(),
         workloads: vec![Ran::default(); scenario.workload.len()],
         machine: Machine::this(),
         processors: Vec::new(),
         doubts: Vec::new(),
+        reference: None,
     };
     let mut play = Play {
         scenario: &scenario,
@@ -125,6 +145,7 @@ pub(crate) fn play(
         started: false,
         deadlines: vec![u64::MAX; scenario.workload.len()],
         processors: None,
+        read_at: 0,
     };
     play.wait_for_agents()?;
     play.run()?;
@@ -140,41 +161,6 @@ pub(crate) fn play(
         }
     }
     Ok(record)
-}
-
-/// Nodes and links of the fabric, and what will break.
-fn shape(lab: &Lab, scenario: &Scenario) -> Shape {
-    let plan = lab.plan();
-    let known = |node: &&netns_lab::plan::Node| node.role != Role::Management;
-    let cable = |link: &netns_lab::plan::Link| {
-        let [a, b] = link
-            .ends
-            .map(|end| (&plan.nodes[end.node], &plan.nodes[end.node].interfaces[end.interface]));
-        let plane = a.1.plane?;
-        let hit = |moment: &crate::scenario::Moment| moment.fault.iter().any(|change| change.is_port(&a.0.name, plane));
-        Some(Cable {
-            ends: [a.0.name.clone(), b.0.name.clone()],
-            plane,
-            broke: scenario.timeline.iter().any(hit),
-        })
-    };
-    Shape {
-        nodes: plan.nodes.iter().filter(known).map(|node| node.name.clone()).collect(),
-        links: plan.links.iter().filter_map(cable).collect(),
-        broken_nodes: Vec::new(),
-    }
-}
-
-/// Records at the first switch port that each of host 0's ports leads to.
-fn capture(lab: &Lab, directory: &Path) -> Result<Vec<Capture>, RunError> {
-    let mut captures = Vec::new();
-    for node in lab.plan().nodes.iter().filter(|node| node.role == Role::Switch) {
-        for interface in node.interfaces.iter().filter(|interface| interface.name == "h0") {
-            let file = directory.join(format!("{}-{}.pcap", node.name, interface.name));
-            captures.push(lab.node(&node.name)?.capture(&interface.name, &file, "")?);
-        }
-    }
-    Ok(captures)
 }
 
 impl Play<'_> {
@@ -198,6 +184,16 @@ impl Play<'_> {
     }
 
     fn run(&mut self) -> Result<(), RunError> {
+        let before: Vec<usize> = self
+            .moments
+            .iter()
+            .copied()
+            .filter(|m| self.scenario.timeline[*m].at < 0.0)
+            .collect();
+        for moment in before {
+            self.moments.retain(|other| *other != moment);
+            self.change(moment)?;
+        }
         for place in 0..self.phases.len() {
             if self.scenario.workload[place].after.is_none() {
                 self.prepare(place)?;
@@ -211,7 +207,9 @@ impl Play<'_> {
             self.look_at_the_clock()?;
         }
         self.record.seconds = self.record.seconds_of(now_ns());
-        Ok(())
+        // What was counted in the end.
+        self.read_at = 0;
+        self.read_switches()
     }
 
     fn is_over(&self) -> bool {
@@ -390,6 +388,7 @@ impl Play<'_> {
             }
         }
         self.account_for_processors();
+        self.read_switches()?;
         self.show_progress();
         let at = self.record.seconds_of(now);
         let due: Vec<usize> = self
@@ -410,24 +409,48 @@ impl Play<'_> {
         self.record.happened.push(Happened {
             at: self.record.seconds_of(now_ns()),
             what: moment.describe(),
-            broke: !moment.fault.is_empty(),
+            broke: moment.breaks(),
         });
         self.progress.say(&format!(
             "{:.1} s: {}",
             self.record.seconds_of(now_ns()),
             moment.describe()
         ));
-        for (changes, up) in [(&moment.fault, false), (&moment.heal, true)] {
-            for change in changes {
-                let (Change::Link(port) | Change::Port(port)) = change;
-                let Some((host, plane)) = Change::port_of(port) else {
-                    continue;
-                };
-                match change {
-                    Change::Link(_) => self.lab.set_link(host, plane, up)?,
-                    Change::Port(_) => self.lab.set_port(host, plane, up)?,
-                }
+        // What breaks anew in the same moment stays broken.
+        if moment.heal_all {
+            self.lab.heal_all()?;
+        }
+        for fault in &moment.heal {
+            self.lab.heal(fault)?;
+        }
+        for fault in &moment.fault {
+            self.lab.fault(fault)?;
+        }
+        for (denials, denied) in [(&moment.deny, true), (&moment.allow, false)] {
+            for denial in denials {
+                self.deny(denial, denied)?;
             }
+        }
+        Ok(())
+    }
+
+    fn deny(&mut self, denial: &Denial, denied: bool) -> Result<(), RunError> {
+        let number = |name: &str| name.strip_prefix('h').and_then(|n| n.parse().ok()).unwrap_or(0);
+        let order = Order::Deny {
+            profile: self.scenario.topology.ev_profile(number(&denial.to)),
+            plane: denial.plane.map(|plane| plane as u8),
+            path: denial.path.clone(),
+            denied,
+        };
+        self.agents.tell(number(&denial.host), &order)
+    }
+
+    fn read_switches(&mut self) -> Result<(), RunError> {
+        let now = now_ns();
+        if self.started && now >= self.read_at {
+            self.read_at = now + SWITCHES_NS;
+            let at = self.record.seconds_of(now);
+            self.record.switches.push((at, self.lab.switch_ports()?));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use netns_lab::SwitchPort;
 use serde::Serialize;
 
 use super::{Machine, MachineSample};
@@ -33,6 +34,9 @@ pub(crate) struct Record {
     /// Payload that has arrived, by workload, connection and receiving host: time in ns, bytes; in order of time.
     #[serde(skip)]
     pub arrived: BTreeMap<(usize, usize, usize), Vec<(u64, u64)>>,
+    /// What the ports of the switches have counted, by time.
+    #[serde(skip)]
+    pub switches: Vec<(f64, Vec<SwitchPort>)>,
     /// What happened when.
     pub happened: Vec<Happened>,
     /// In the scenario's order.
@@ -45,6 +49,9 @@ pub(crate) struct Record {
     pub processors: Vec<MachineSample>,
     /// Why figures of this run cannot be trusted.
     pub doubts: Vec<String>,
+    /// The same over the fabric of `[reference]`.
+    #[serde(skip)]
+    pub reference: Option<Box<Record>>,
 }
 
 /// Nodes and links of a fabric.
@@ -56,7 +63,12 @@ pub(crate) struct Shape {
     pub links: Vec<Cable>,
     /// Switches that the timeline breaks.
     pub broken_nodes: Vec<String>,
+    /// Paths from a host to another by name: the ports of switches that send packets on it, as switch and link.
+    pub paths: BTreeMap<(usize, usize), BTreeMap<String, Vec<Hop>>>,
 }
+
+/// A port of a switch on a path: the switch, and the link that it sends into.
+pub(crate) type Hop = (String, String);
 
 /// A link of a fabric.
 #[derive(Debug, Clone)]

@@ -2,8 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use netns_lab::plan::Plan;
+
 use super::criterion::{Criterion, Measure};
-use super::timeline::{Change, Moment};
+use super::timeline::Moment;
 use super::workload::{Hosts, Kind, Workload, host_number};
 use super::{MAX_SECONDS, Scenario};
 
@@ -25,6 +27,13 @@ pub(super) fn check(scenario: &Scenario) -> Result<(), Wrong> {
         .topology(scenario.seed)
         .validate()
         .map_err(|e| format!("topology: {e}"))?;
+    if let Some(reference) = &scenario.reference {
+        let topology = reference.topology.topology(scenario.seed);
+        topology.validate().map_err(|e| format!("reference.topology: {e}"))?;
+        if (topology.hosts, topology.planes) != (scenario.topology.hosts(), scenario.topology.planes()) {
+            return Err("reference.topology: it needs as many hosts and planes as topology has".to_owned());
+        }
+    }
     if scenario.workload.is_empty() {
         return Err("workload: there is none; write at least one [[workload]]".to_owned());
     }
@@ -80,9 +89,9 @@ fn known_before(scenario: &Scenario, key: &str, place: usize, after: Option<&Str
 }
 
 fn check_workload(scenario: &Scenario, place: usize, workload: &Workload) -> Result<(), Wrong> {
-    if workload.name.is_empty() || workload.name == "capacity" {
+    if workload.name.is_empty() || ["capacity", "reference"].contains(&workload.name.as_str()) {
         return Err(format!(
-            "workload {place}: name = \"{}\": give it a name of its own (\"capacity\" is taken)",
+            "workload {place}: name = \"{}\": give it a name of its own (\"capacity\" and \"reference\" are taken)",
             workload.name
         ));
     }
@@ -198,20 +207,29 @@ fn check_collective_sizes(workload: &Workload, ranks: usize) -> Result<(), Wrong
 
 fn check_moment(scenario: &Scenario, place: usize, moment: &Moment) -> Result<(), Wrong> {
     let key = |key: &str| format!("timeline {place}: {key}");
-    within(&key("at"), moment.at, 0.0..=MAX_SECONDS)?;
+    within(&key("at"), moment.at, -1.0..=MAX_SECONDS)?;
     known_before(scenario, &key("after"), scenario.workload.len(), moment.after.as_ref())?;
-    if moment.fault.is_empty() && moment.heal.is_empty() {
-        return Err(format!("{}: neither fault nor heal is given", key("fault")));
+    if moment.is_empty() {
+        return Err(format!(
+            "{}: nothing happens; give fault, heal, heal_all, deny or allow",
+            key("fault")
+        ));
     }
-    for (name, changes) in [("fault", &moment.fault), ("heal", &moment.heal)] {
-        for change in changes {
-            let (Change::Link(port) | Change::Port(port)) = change;
-            let planes = scenario.topology.planes();
-            let (host, plane) = Change::port_of(port)
-                .ok_or_else(|| format!("{} = \"{port}\": name a host's port, as in \"h0.p1\"", key(name)))?;
-            known_host(scenario, &key(name), &format!("h{host}"))?;
-            if !(1..=planes).contains(&plane) {
-                return Err(format!("{} = \"{port}\": planes are p1 to p{planes}", key(name)));
+    let plan = Plan::new(&scenario.topology.topology(scenario.seed)).map_err(|e| format!("topology: {e}"))?;
+    for (name, faults) in [("fault", &moment.fault), ("heal", &moment.heal)] {
+        for fault in faults {
+            fault.check(&plan).map_err(|e| format!("{}: {e}", key(name)))?;
+        }
+    }
+    for (name, denials) in [("deny", &moment.deny), ("allow", &moment.allow)] {
+        for denial in denials {
+            known_host(scenario, &key(name), &denial.host)?;
+            known_host(scenario, &key(name), &denial.to)?;
+            if denial.plane.is_some() == denial.path.is_some() {
+                return Err(format!("{}: give either a plane or a path", key(name)));
+            }
+            if let Some(plane) = denial.plane {
+                within(&key("plane"), plane as f64, 1.0..=scenario.topology.planes() as f64)?;
             }
         }
     }
@@ -232,7 +250,7 @@ fn check_criterion(scenario: &Scenario, criterion: &Criterion) -> Result<(), Wro
                 .workload(name)
                 .ok_or_else(|| format!("{} = \"{name}\": no workload has this name", key("workload")))?,
         ),
-        None if criterion.measure == Measure::PlaneLeft => None,
+        None if !criterion.measure.is_of_workload() => None,
         None => return Err(format!("{}: is missing", key("workload"))),
     };
     match criterion.of.as_deref() {
@@ -241,6 +259,15 @@ fn check_criterion(scenario: &Scenario, criterion: &Criterion) -> Result<(), Wro
                 "{} = \"capacity\": the links of this topology are as fast as the machine; leave shape out for links with a speed",
                 key("of")
             ));
+        }
+        Some("reference") => {
+            let fits = matches!(criterion.measure, Measure::Time | Measure::Goodput);
+            if scenario.reference.is_none() || !fits {
+                return Err(format!(
+                    "{} = \"reference\": needs a [reference], and measure time or goodput",
+                    key("of")
+                ));
+            }
         }
         None | Some("capacity") => {}
         Some(name) if scenario.workload(name).is_some() => {}
@@ -286,6 +313,7 @@ fn check_criterion(scenario: &Scenario, criterion: &Criterion) -> Result<(), Wro
     for (name, value, range) in [
         ("share", criterion.share, 0.001..=1.0),
         ("window", criterion.window, 0.05..=60.0),
+        ("settle", criterion.settle, 0.0..=60.0),
         ("reaches", criterion.reaches, 0.01..=1.0),
         ("percentile", criterion.percentile, 0.0..=100.0),
         ("from", criterion.from, 0.0..=MAX_SECONDS),
@@ -318,7 +346,7 @@ to = ["h1", "h2"]
 size = "32 KiB"
 [[timeline]]
 at = 1
-fault = [{ link = "h0.p2" }]
+fault = [{ link-down = "h0-t0.0.p2" }]
 [[criterion]]
 name = "fast"
 measure = "goodput"
@@ -356,7 +384,11 @@ at_least = 0.9
                 "topology: planes is 9: topology 'fabric' takes 1 to 8",
             ),
             ("t1 = 0", "t2 = 0", "unknown field `t2`"),
-            ("planes = 4", "shape = \"torus\"", "unknown variant `torus`"),
+            (
+                "planes = 4\nt0 = 1\nt1 = 0\nhosts_per_t0 = 3",
+                "shape = \"torus\"",
+                "unknown variant `torus`",
+            ),
             (
                 "\"h1\", \"h2\"",
                 "\"h9\"",
@@ -371,7 +403,11 @@ at_least = 0.9
             ),
             ("32 KiB", "32 kB", "'32 kB' is no size"),
             ("32 KiB", "100 MiB", "more than 536870912"),
-            ("name = \"stream\"", "name = \"capacity\"", "\"capacity\" is taken"),
+            (
+                "name = \"stream\"",
+                "name = \"capacity\"",
+                "\"capacity\" and \"reference\" are taken",
+            ),
             ("size =", "burst = 4\nsize =", "burst and every go together"),
             (
                 "size =",
@@ -388,23 +424,18 @@ at_least = 0.9
                 "depth = 0\nsize =",
                 "workload stream: depth = 0: give 1 to 1024",
             ),
-            ("h0.p2", "h0.p9", "timeline 0: fault = \"h0.p9\": planes are p1 to p4"),
-            ("h0.p2", "p2", "name a host's port, as in \"h0.p1\""),
+            ("h0-t0.0.p2", "h0-t0.0.p9", "timeline 0: fault: "),
+            ("link-down", "link-gone", "unknown variant `link-gone`"),
             (
-                "fault = [{ link = \"h0.p2\" }]",
+                "fault = [{ link-down = \"h0-t0.0.p2\" }]",
                 "",
-                "timeline 0: fault: neither fault nor heal is given",
+                "timeline 0: fault: nothing happens",
             ),
             ("at_least = 0.9", "", "criterion \"fast\": at_least: is missing"),
             (
                 "of = \"capacity\"",
                 "of = \"other\"",
                 "give \"capacity\" or a workload's name",
-            ),
-            (
-                "planes = 4\nt0 = 1\nt1 = 0\nhosts_per_t0 = 3",
-                "shape = \"leaf\"\nhosts = 3",
-                "the links of this topology are as fast",
             ),
             ("measure = \"goodput\"", "measure = \"recovery\"", "reaches: is missing"),
             (
@@ -416,6 +447,21 @@ at_least = 0.9
             let message = refusal(replace, by);
             assert!(message.contains(expected), "{message}\nshould contain\n{expected}");
         }
+    }
+
+    #[test]
+    fn capacity_needs_links_with_a_speed() {
+        let plain = GOOD
+            .replace(
+                "planes = 4\nt0 = 1\nt1 = 0\nhosts_per_t0 = 3",
+                "shape = \"leaf\"\nhosts = 3",
+            )
+            .replace("h0-t0.0.p2", "h0-t0.p2");
+        let message = parse("x.toml", &plain).unwrap_err().to_string();
+        assert!(
+            message.contains("the links of this topology are as fast as the machine"),
+            "{message}"
+        );
     }
 
     #[test]

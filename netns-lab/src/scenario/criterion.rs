@@ -27,6 +27,9 @@ pub(crate) struct Criterion {
     /// Up to which; default: the workload's end.
     #[serde(default)]
     pub to: Option<f64>,
+    /// Seconds that a workload has to settle, where `from` is not given.
+    #[serde(default)]
+    pub settle: Option<f64>,
     /// The same for what it is set in relation to.
     #[serde(default)]
     pub of_from: Option<f64>,
@@ -51,6 +54,24 @@ pub(crate) struct Criterion {
     /// A plane, where the measure is about one.
     #[serde(default)]
     pub plane: Option<usize>,
+    /// Links by name, `*` stands for anything, where the measure is about links.
+    #[serde(default)]
+    pub links: Option<String>,
+    /// The switch that sends into them; default: at both ends.
+    #[serde(default)]
+    pub switch: Option<String>,
+    /// A path by name, where the measure is about paths.
+    #[serde(default)]
+    pub path: Option<String>,
+    /// Only paths that left for this reason: Lost, Timeout, Trimmed, Marked, Verdict.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// `extra-time`: what is taken off the time of `workload`, ...
+    #[serde(default)]
+    pub minus: Option<String>,
+    /// ... and off that of `of`.
+    #[serde(default)]
+    pub of_minus: Option<String>,
     /// The least that will do.
     #[serde(default)]
     pub at_least: Option<f64>,
@@ -83,9 +104,37 @@ pub(crate) enum Measure {
     PlaneLeft,
     /// Paths that were taken for bad at the end, among all.
     BadPaths,
+    /// How often a path came to be taken for bad.
+    Blamed,
+    /// Packets that `path` carried from `from` until it was taken for bad.
+    PacketsUntilLeft,
+    /// Most losses of one path.
+    PathLosses,
+    /// Share of the losses that lie on paths of `plane`.
+    PlaneBlame,
+    /// Worst difference between what was sent on paths and what switches counted on their links, as a share.
+    PathsTaken,
+    /// The least used of `links`: its share of their mean.
+    LinkSpread,
+    /// How much of its speed the least busy of `links` carried.
+    LinkBusy,
+    /// Packets that switches have cut.
+    Trimmed,
+    /// Packets that switches have dropped because a queue was full.
+    Dropped,
+    /// What `workload` takes longer than `minus`, in relation to what `of` takes longer than `of_minus`; medians.
+    ExtraTime,
 }
 
 impl Measure {
+    /// Is about a workload, which then has to be named.
+    pub(crate) fn is_of_workload(self) -> bool {
+        !matches!(
+            self,
+            Self::PlaneLeft | Self::LinkSpread | Self::LinkBusy | Self::Trimmed | Self::Dropped
+        )
+    }
+
     /// What its figure is counted in; ratios have none.
     pub(crate) fn unit(self, ratio: bool) -> &'static str {
         match self {
@@ -93,7 +142,8 @@ impl Measure {
             Self::Goodput => "Mbit/s",
             Self::Interruption | Self::Recovery | Self::PlaneLeft => "s",
             Self::Time => "ms",
-            Self::Jain | Self::Speed | Self::Errors | Self::Retransmissions | Self::BadPaths => "",
+            Self::PacketsUntilLeft | Self::Trimmed | Self::Dropped => "packets",
+            _ => "",
         }
     }
 }

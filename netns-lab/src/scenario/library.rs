@@ -15,7 +15,29 @@ macro_rules! scenarios {
     };
 }
 
-scenarios!["nic-link-down", "allreduce-loss"];
+scenarios![
+    "p2p-bandwidth",
+    "nic-link-down",
+    "nic-link-flap",
+    "p2p-latency",
+    "port-status",
+    "allreduce-loss",
+    "alltoall-loss",
+    "t0-t1-down",
+    "t0-t1-flap",
+    "t0-down",
+    "t1-down",
+    "ev-loss-20",
+    "startup-bad-paths",
+    "incast-victim",
+    "incast-trim",
+    "gray-link",
+    "rebalance",
+    "ecmp",
+    "structured-ev",
+    "srv6-conformance",
+    "reverse-path",
+];
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ mod workload;
 pub(crate) use criterion::{Criterion, Measure};
 pub(crate) use file::{FileError, load};
 pub(crate) use library::NAMES;
-pub(crate) use timeline::{Change, Moment};
+pub(crate) use timeline::{Denial, Moment};
 pub(crate) use topology::Fabric;
 pub(crate) use units::human_bytes;
 pub(crate) use workload::{Flow, Kind, Workload};
@@ -48,6 +48,9 @@ pub(crate) struct Scenario {
     pub sample_ms: u64,
     /// What is built.
     pub topology: Fabric,
+    /// The same is run over this fabric before, for `of = "reference"`.
+    #[serde(default)]
+    pub reference: Option<Reference>,
     /// What is sent, in the order of the file.
     #[serde(default)]
     pub workload: Vec<Workload>,
@@ -57,6 +60,14 @@ pub(crate) struct Scenario {
     /// What must hold.
     #[serde(default)]
     pub criterion: Vec<Criterion>,
+}
+
+/// The table `[reference]`.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reference {
+    /// What is different: a whole fabric.
+    pub topology: Fabric,
 }
 
 fn one() -> u64 {
@@ -76,5 +87,15 @@ impl Scenario {
     /// Its place in the file, by which agents know it.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
         self.workload.iter().position(|workload| workload.name == name)
+    }
+}
+
+/// Whether a text is that of a pattern in which `*` stands for anything.
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, rest)) => text
+            .strip_prefix(head)
+            .is_some_and(|tail| (0..=tail.len()).any(|at| tail.get(at..).is_some_and(|tail| matches(rest, tail)))),
     }
 }

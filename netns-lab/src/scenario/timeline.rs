@@ -1,12 +1,13 @@
 //! What breaks and heals, and when.
 
+use netns_lab::Fault;
 use serde::{Deserialize, Serialize};
 
 /// One moment of the timeline.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moment {
-    /// Seconds from the start, or from the end of `after`.
+    /// Seconds from the start, or from the end of `after`; negative: before the workloads' connections are made.
     #[serde(default)]
     pub at: f64,
     /// Counts from the end of that workload.
@@ -17,58 +18,67 @@ pub(crate) struct Moment {
     pub note: Option<String>,
     /// What breaks.
     #[serde(default)]
-    pub fault: Vec<Change>,
-    /// What becomes whole again.
+    pub fault: Vec<Fault>,
+    /// What becomes whole again, as it broke.
     #[serde(default)]
-    pub heal: Vec<Change>,
+    pub heal: Vec<Fault>,
+    /// Everything becomes whole.
+    #[serde(default)]
+    pub heal_all: bool,
+    /// Paths that a host is forbidden, by its EV profile.
+    #[serde(default)]
+    pub deny: Vec<Denial>,
+    /// Paths that it may use again.
+    #[serde(default)]
+    pub allow: Vec<Denial>,
 }
 
-/// Something that can break.
+/// Paths from a host to another: all in a plane, or one by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Change {
-    /// The cable of a host's port: `h0.p2`. The port stays enabled and loses its carrier.
-    Link(String),
-    /// A host's port, as its administrator would set it down: `h0.p2`.
-    Port(String),
-}
-
-impl Change {
-    /// Host and plane of `h0.p2`.
-    pub(crate) fn port_of(text: &str) -> Option<(usize, usize)> {
-        let (host, plane) = text.split_once('.')?;
-        Some((
-            super::workload::host_number(host)?,
-            plane.strip_prefix('p')?.parse().ok()?,
-        ))
-    }
-
-    /// Whether it is about that port.
-    pub(crate) fn is_port(&self, node: &str, plane: usize) -> bool {
-        let (Self::Link(port) | Self::Port(port)) = self;
-        *port == format!("{node}.p{plane}")
-    }
-
-    /// For people.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            Self::Link(name) => format!("link {name}"),
-            Self::Port(name) => format!("port {name}"),
-        }
-    }
+#[serde(deny_unknown_fields)]
+pub(crate) struct Denial {
+    /// The host whose profile it is.
+    pub host: String,
+    /// The peer.
+    pub to: String,
+    /// The plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plane: Option<usize>,
+    /// The path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 impl Moment {
+    /// Something breaks, or is taken away.
+    pub(crate) fn breaks(&self) -> bool {
+        !self.fault.is_empty() || !self.deny.is_empty()
+    }
+
+    /// Nothing happens in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.breaks() && self.heal.is_empty() && self.allow.is_empty() && !self.heal_all
+    }
+
     /// For the report.
     pub(crate) fn describe(&self) -> String {
         if let Some(note) = &self.note {
             return note.clone();
         }
-        let list = |changes: &[Change]| changes.iter().map(Change::describe).collect::<Vec<_>>().join(", ");
-        match (self.fault.is_empty(), self.heal.is_empty()) {
-            (false, true) => format!("{} down", list(&self.fault)),
-            (true, false) => format!("{} up", list(&self.heal)),
-            _ => format!("{} down, {} up", list(&self.fault), list(&self.heal)),
+        let mut parts: Vec<String> = self.fault.iter().map(Fault::to_string).collect();
+        parts.extend(self.heal.iter().map(|fault| format!("healed: {fault}")));
+        if self.heal_all {
+            parts.push("everything healed".to_owned());
         }
+        let paths = |denial: &Denial| {
+            let what = match (&denial.path, denial.plane) {
+                (Some(path), _) => format!("path {path}"),
+                (None, plane) => format!("plane {}", plane.unwrap_or(0)),
+            };
+            format!("{what} from {} to {}", denial.host, denial.to)
+        };
+        parts.extend(self.deny.iter().map(|denial| format!("denied: {}", paths(denial))));
+        parts.extend(self.allow.iter().map(|denial| format!("allowed: {}", paths(denial))));
+        parts.join(", ")
     }
 }

@@ -1,6 +1,6 @@
 //! What is built.
 
-use netns_lab::{FabricSpec, Topology};
+use netns_lab::{FabricSpec, Routing, Topology};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a write packet has beside its payload: IPv6 40, UDP 8, BTH 12, METH 4, RETH 16, TSETH 4, ICRC 4 (wire-format.md §1, §7).
@@ -120,13 +120,12 @@ impl Fabric {
         }
     }
 
-    /// The hosts' ports with what their engines are told of their speed, as `MRC_PORTS` has them.
-    pub(crate) fn port_arguments(&self) -> Vec<String> {
-        let port = |plane: usize| match self.host_link_bps() {
-            Some(bps) => format!("p{plane}@{}", bps / 1_000_000),
-            None => format!("p{plane}"),
-        };
-        (1..=self.planes()).map(port).collect()
+    /// The name of the EV profile that the lab gives hosts for a peer: the built-in one where switches hash.
+    pub(crate) fn ev_profile(&self, peer: usize) -> String {
+        match self {
+            Fabric::LeafSpine(spec) if spec.routing != Routing::Ecmp => format!("to-h{peer}"),
+            _ => "0".to_owned(),
+        }
     }
 
     /// Payload per second of a host's link at full rate, after the headers of full packets.

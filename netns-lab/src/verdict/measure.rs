@@ -1,6 +1,6 @@
 //! The measures of criteria.
 
-use super::Measured;
+use super::{Measured, fabric};
 use crate::run::{Record, Way};
 use crate::scenario::{Criterion, Flow, Measure, Workload, human_bytes};
 
@@ -11,6 +11,10 @@ const SILENT: f64 = 0.02;
 pub(super) fn measure(record: &Record, criterion: &Criterion) -> Measured {
     match criterion.measure {
         Measure::PlaneLeft => return plane_left(record, criterion),
+        Measure::LinkSpread => return fabric::spread(record, criterion),
+        Measure::LinkBusy => return fabric::busy(record, criterion),
+        Measure::Trimmed => return fabric::total(record, criterion, |port| port.trimmed),
+        Measure::Dropped => return fabric::total(record, criterion, |port| port.dropped),
         _ if criterion.workload.is_none() => return Err("no workload is named".to_owned()),
         _ => {}
     }
@@ -25,7 +29,15 @@ pub(super) fn measure(record: &Record, criterion: &Criterion) -> Measured {
         Measure::Errors => Ok(errors(record, place)),
         Measure::Retransmissions => retransmissions(record, place),
         Measure::BadPaths => bad_paths(record, place),
-        Measure::PlaneLeft => Err("unreachable".to_owned()),
+        Measure::Blamed => Ok(fabric::blamed(record, criterion, place)),
+        Measure::PacketsUntilLeft => fabric::packets_until_left(record, criterion, place),
+        Measure::PathLosses => fabric::path_losses(record, place),
+        Measure::PlaneBlame => fabric::plane_blame(record, criterion, place),
+        Measure::PathsTaken => fabric::paths_taken(record, criterion, place),
+        Measure::ExtraTime => extra_time(record, criterion, place),
+        Measure::PlaneLeft | Measure::LinkSpread | Measure::LinkBusy | Measure::Trimmed | Measure::Dropped => {
+            Err("it is of no workload".to_owned())
+        }
     }
 }
 
@@ -42,9 +54,20 @@ fn workload(record: &Record, place: usize) -> &Workload {
 }
 
 /// The stretch that a criterion is about: as given, or the workload's whole life.
-fn stretch(record: &Record, place: usize, from: Option<f64>, to: Option<f64>) -> (f64, f64) {
+///
+/// What a stream had outstanding when its time was over belongs to no rate.
+pub(super) fn stretch(record: &Record, criterion: &Criterion, place: usize, of: bool) -> (f64, f64) {
     let ran = &record.workloads[place];
-    (from.unwrap_or(ran.start), to.unwrap_or(ran.end))
+    let over = workload(record, place)
+        .seconds
+        .map_or(ran.end, |seconds| ran.end.min(ran.start + seconds));
+    let (from, to) = if of {
+        (criterion.of_from, criterion.of_to)
+    } else {
+        (criterion.from, criterion.to)
+    };
+    let settled = ran.start + criterion.settle.unwrap_or(0.0);
+    (from.unwrap_or(settled), to.unwrap_or(over))
 }
 
 /// Payload per second that the links of the hosts can carry one way.
@@ -73,15 +96,25 @@ fn base_bps(record: &Record, criterion: &Criterion, place: usize, way: Way) -> R
         None => None,
         Some("capacity") => Some(share * capacity_bps(record, place, way)?),
         Some(name) => {
+            let (record, name) = referred(record, criterion, name)?;
             let other = place_of(record, Some(name))?;
-            let (from, to) = stretch(record, other, criterion.of_from, criterion.of_to);
+            let (from, to) = stretch(record, criterion, other, true);
             Some(share * record.goodput_bps(other, way, from, to))
         }
     })
 }
 
+/// The record and the workload that `of` means: the same workload in the reference, or another in the same run.
+fn referred<'a>(record: &'a Record, criterion: &'a Criterion, name: &'a str) -> Result<(&'a Record, &'a str), String> {
+    if name != "reference" {
+        return Ok((record, name));
+    }
+    let reference = record.reference.as_deref().ok_or("there is no reference run")?;
+    Ok((reference, criterion.workload.as_deref().unwrap_or_default()))
+}
+
 fn goodput(record: &Record, criterion: &Criterion, place: usize) -> Measured {
-    let (from, to) = stretch(record, place, criterion.from, criterion.to);
+    let (from, to) = stretch(record, criterion, place, false);
     if to <= from {
         return Err(format!("there is no time between {from} and {to:.2} s"));
     }
@@ -123,7 +156,7 @@ fn windows(from: f64, to: f64, window: Option<f64>) -> Vec<(f64, f64)> {
 
 /// The longest time in which a receiver's account of payload did not grow.
 fn interruption(record: &Record, criterion: &Criterion, place: usize) -> (f64, String) {
-    let (from, to) = stretch(record, place, criterion.from, criterion.to);
+    let (from, to) = stretch(record, criterion, place, false);
     let mut worst = (0.0, "at no time".to_owned());
     let arrivals = record.arrivals(place);
     for &way in record.ways(place) {
@@ -151,7 +184,7 @@ fn interruption(record: &Record, criterion: &Criterion, place: usize) -> (f64, S
 }
 
 fn recovery(record: &Record, criterion: &Criterion, place: usize) -> Measured {
-    let (from, to) = stretch(record, place, criterion.from, criterion.to);
+    let (from, to) = stretch(record, criterion, place, false);
     let window = criterion.window.unwrap_or(0.2);
     let reaches = criterion.reaches.unwrap_or(1.0);
     let mut worst = (0.0, String::new());
@@ -172,7 +205,7 @@ fn recovery(record: &Record, criterion: &Criterion, place: usize) -> Measured {
 }
 
 fn jain(record: &Record, criterion: &Criterion, place: usize) -> (f64, String) {
-    let (from, to) = stretch(record, place, criterion.from, criterion.to);
+    let (from, to) = stretch(record, criterion, place, false);
     let flows = record.flows(place).len();
     let arrivals = record.arrivals(place);
     let one = |flow| arrivals.of(flow, Way::Forward, to) - arrivals.of(flow, Way::Forward, from);
@@ -231,18 +264,37 @@ fn sizes(record: &Record, criterion: &Criterion, place: usize) -> Vec<u64> {
 
 fn time(record: &Record, criterion: &Criterion, place: usize) -> Measured {
     let percent = criterion.percentile.unwrap_or(50.0);
-    let of = |place| {
+    let of = |record: &Record, place| {
         let times = times_ms(record, place, criterion.size.map(|size| size.0));
         let figure = percentile(&times, percent).ok_or("there is no message")?;
         Ok::<_, String>((figure, times.len()))
     };
-    let (figure, count) = of(place)?;
+    let (figure, count) = of(record, place)?;
     let detail = format!("p{percent} of {count} is {figure:.3} ms");
     let Some(other) = criterion.of.as_deref() else {
         return Ok((figure, detail));
     };
-    let (base, _) = of(place_of(record, Some(other))?)?;
+    let (base_record, base_name) = referred(record, criterion, other)?;
+    let (base, _) = of(base_record, place_of(base_record, Some(base_name))?)?;
     Ok((figure / base, format!("{detail}, {other}'s is {base:.3} ms")))
+}
+
+/// How much longer a workload takes than another, in relation to how much longer two others differ.
+fn extra_time(record: &Record, criterion: &Criterion, place: usize) -> Measured {
+    let median = |place| percentile(&times_ms(record, place, None), 50.0).ok_or("there is no message");
+    let named = |name: &Option<String>| median(place_of(record, name.as_deref())?).map_err(str::to_owned);
+    let (far, near) = (median(place)?, named(&criterion.minus)?);
+    let (base_far, base_near) = (named(&criterion.of)?, named(&criterion.of_minus)?);
+    let detail = format!(
+        "{:.4} - {:.4} = {:.4} ms; base {:.4} - {:.4} = {:.4} ms",
+        far,
+        near,
+        far - near,
+        base_far,
+        base_near,
+        base_far - base_near
+    );
+    Ok(((far - near) / (base_far - base_near), detail))
 }
 
 fn speed(record: &Record, criterion: &Criterion, place: usize) -> Measured {

@@ -1,5 +1,6 @@
 //! Judges a run by its scenario's criteria, and refuses to judge where the figures cannot be trusted.
 
+mod fabric;
 mod measure;
 mod trust;
 
@@ -56,6 +57,14 @@ pub(crate) fn judge(record: &Record) -> Verdict {
     );
     let mut doubts = record.doubts.clone();
     doubts.extend(trust::doubts(record));
+    if let Some(reference) = &record.reference {
+        doubts.extend(
+            trust::doubts(reference)
+                .into_iter()
+                .map(|doubt| format!("the reference: {doubt}")),
+        );
+        findings.extend((0..reference.workloads.len()).filter_map(|place| soundness(reference, place)));
+    }
     Verdict {
         passed: doubts.is_empty() && findings.iter().all(|finding| finding.holds),
         findings,

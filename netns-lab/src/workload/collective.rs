@@ -137,7 +137,8 @@ impl Collective<'_> {
             Kind::AllToAll => size / self.job.ranks.len(),
             _ => size,
         };
-        let set = (iteration as usize % 2) * part;
+        // Two sets in turn, at places that do not depend on the size: a peer may be one iteration ahead, and at the next size.
+        let set = (iteration as usize % 2) * (self.memory.target / 2);
         let peers: Vec<usize> = self.job.ends.iter().map(|end| end.peer).collect();
         for (end, &peer) in peers.iter().enumerate() {
             let to = self.rank_of(peer);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::agent::{Compared, End, EndSample, Job, Outcome, now_ns};
+use crate::agent::{Compared, End, EndSample, Job, Outcome, PathDetail, now_ns};
 use crate::scenario::Kind;
 
 pub(crate) use mrc::{Device, Queues};
@@ -73,6 +73,11 @@ pub(crate) trait Mover: Send {
 pub(crate) trait Probe: Send {
     /// One sample per end.
     fn sample(&mut self, id: usize) -> Vec<EndSample>;
+
+    /// Every path of every end, where there are paths.
+    fn paths(&self) -> Vec<PathDetail> {
+        Vec::new()
+    }
 }
 
 /// Where data lies in a host's memory: sources first, then what peers write, a part per connection.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mrc_verbs::{
-    Access, AddressFamily, ApiVersion, CompletionChannel, CompletionQueue, Context, DeviceContext, Error, MemoryRegion,
-    ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair, RemoteAddress, SendRequest,
-    WorkCompletion, config_from_env,
+    Access, AddressFamily, ApiVersion, CompletionChannel, CompletionQueue, Context, DeviceContext, Error, EvState,
+    MemoryRegion, PathInfo, ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair, RemoteAddress,
+    SendRequest, WorkCompletion,
 };
 
 use super::{Failure, Memory, Moved, Mover, Probe, Ready};
-use crate::agent::{End, EndSample, Job, PathChange, PathCounts};
+use crate::agent::{End, EndSample, Job, PathChange, PathCounts, PathDetail};
 use crate::scenario::Kind;
 
 /// How long a loop polls after its last success before it sleeps: hosts share cores, so not long.
@@ -30,9 +30,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Starts the engine that the environment describes, over these ports if there are any.
-    pub(crate) fn open(ports: &[String]) -> Result<Device, Failure> {
-        let device = DeviceContext::open(config_from_env(ports)?)?;
+    /// Starts the engine that the environment describes.
+    pub(crate) fn open() -> Result<Device, Failure> {
+        let device = DeviceContext::from_env()?;
         Ok(Device {
             context: Context::open(&device, ApiVersion::LATEST)?,
             domain: ProtectionDomain::new(&device)?,
@@ -278,16 +278,16 @@ impl Probe for QueueProbe {
                     continue;
                 };
                 match path.state {
-                    mrc_verbs::EvState::AssumedBad => {
+                    EvState::AssumedBad => {
                         count.bad += 1;
-                        let key = (path.port.get(), path.ev.to_string());
+                        let key = (path.port.get(), label(path));
                         if !bad.contains(&key) {
-                            changes.push(change(&key, true, format!("{:?}", path.why)));
+                            changes.push(change(&key, path.packets, true, format!("{:?}", path.why)));
                         }
                         now.insert(key);
                     }
-                    mrc_verbs::EvState::Denied => count.denied += 1,
-                    mrc_verbs::EvState::Skip if path.active => {
+                    EvState::Denied => count.denied += 1,
+                    EvState::Skip if path.active => {
                         count.active += 1;
                         count.skip += 1;
                     }
@@ -296,8 +296,9 @@ impl Probe for QueueProbe {
                 }
             }
             let back = bad.difference(&now);
-            changes.extend(back.map(|key| change(key, false, "Probed".to_owned())));
+            changes.extend(back.map(|key| change(key, 0, false, "Probed".to_owned())));
             *bad = now;
+            let named = paths.iter().filter_map(|path| Some((path.name.clone()?, path.packets)));
             samples.push(EndSample {
                 id,
                 flow,
@@ -306,16 +307,41 @@ impl Probe for QueueProbe {
                 packets_again: query.stats.packets_retransmitted,
                 paths: counts,
                 changes,
+                named: named.collect(),
+                cwnd_bytes: query.window.and_then(|window| window.cwnd_bytes),
+                rtt_ns: query.rtt_ns.0,
             });
         }
         samples
     }
+
+    fn paths(&self) -> Vec<PathDetail> {
+        let mut details = Vec::new();
+        for (qp, &flow) in self.qps.iter().zip(&self.flows) {
+            details.extend(qp.paths().unwrap_or_default().into_iter().map(|path| PathDetail {
+                flow,
+                plane: path.port.get(),
+                ev: path.ev.to_string(),
+                state: format!("{:?}", path.state),
+                packets: path.packets,
+                losses: path.losses,
+                name: path.name,
+            }));
+        }
+        details
+    }
 }
 
-fn change((plane, ev): &(u8, String), bad: bool, why: String) -> PathChange {
+/// Its name, or its entropy value.
+fn label(path: &PathInfo) -> String {
+    path.name.clone().unwrap_or_else(|| path.ev.to_string())
+}
+
+fn change((plane, ev): &(u8, String), packets: u64, bad: bool, why: String) -> PathChange {
     PathChange {
         plane: *plane,
         ev: ev.clone(),
+        packets,
         bad,
         why,
     }

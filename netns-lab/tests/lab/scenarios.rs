@@ -75,10 +75,10 @@ to = "h2"
 seconds = 0.3
 [[timeline]]
 at = 0.3
-fault = [{ link = "h0.p2" }]
+fault = [{ link-down = "h0-t0.p2" }]
 [[timeline]]
 at = 0.6
-heal = [{ link = "h0.p2" }]
+heal_all = true
 [[criterion]]
 name = "the stream flows"
 measure = "goodput"
