@@ -4,7 +4,7 @@ use std::vec::Vec;
 
 use mrc_wire::{Bth, Headers, NackReason, Neth, Opcode, Tick};
 
-use crate::attr::RetryAttr;
+use crate::attr::{PathConfig, RetryAttr};
 use crate::path::EvState;
 use crate::qp::QpState;
 use crate::testing::*;
@@ -168,4 +168,46 @@ fn delayed_packet_that_arrives_after_all_is_not_sent_again() {
     assert_eq!(a.completions().len(), 1);
     a.advance(10_000_000);
     assert_eq!((a.poll_all(), a.qp.next_timeout()), (Vec::new(), None));
+}
+
+/// §5.6: the copy after a NACK takes another path, even where the turn is that of the one it was refused on.
+#[test]
+fn refused_packet_goes_again_on_another_path() {
+    let (mut a, _) = Setup {
+        path: PathConfig {
+            active: Some(2),
+            ..PathConfig::explicit(evs(1, 2))
+        },
+        ..Setup::default()
+    }
+    .pair();
+    for round in 0..8 {
+        a.post(write(round, 2 * 4096, 0));
+        let sent = a.poll_writes();
+        assert_eq!(sent.len(), 2);
+        assert_eq!(
+            nack(&mut a, &sent[0], NackReason::PSN_OOR_WINDOW),
+            Disposition::Accepted
+        );
+        let again = a.poll_writes();
+        assert_eq!(writes(&again), [sent[0].psn()]);
+        assert_ne!(again[0].sent.ev, sent[0].sent.ev);
+    }
+}
+
+/// P7: the delay doubles up to T0, so that a shortage that is over costs no more than a timeout.
+#[test]
+fn delay_after_resource_nacks_ends_at_the_local_ack_timeout() {
+    let (mut a, mut sent) = flying();
+    let mut last = 0;
+    for _ in 0..12 {
+        nack(&mut a, &sent[0], NackReason::NO_RESOURCE);
+        let from = a.now;
+        a.wait_for_timeout();
+        sent = a.poll_writes();
+        assert_eq!(writes(&sent), [10]);
+        last = a.now.since(from);
+        a.advance(60_000);
+    }
+    assert!(last.abs_diff(1024 << 14) < 1024, "{last}");
 }

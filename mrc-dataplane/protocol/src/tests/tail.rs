@@ -287,3 +287,24 @@ fn answer_to_a_probe_has_no_more_parts_than_extra_sacks() {
         assert_eq!(parts, 1 + usize::from(extra_sacks));
     }
 }
+
+// protocol.md §5.6 rule C: what was sent within `reo_wnd` before the probe may still be on its way.
+#[test]
+fn answer_to_a_probe_condemns_nothing_that_may_only_be_reordered() {
+    let tuning = Tuning {
+        reo_min_ns: 2_000_000,
+        ..Tuning::default()
+    };
+    let (mut a, mut b, _) = measured(&Setup {
+        tuning,
+        ..Setup::default()
+    });
+    a.wait_for_timeout();
+    b.now = a.now;
+    let probes = tail_probes(&mut a);
+    assert_eq!(probes.len(), 1);
+    let back = b.receive_all(&probes);
+    a.advance(40_000);
+    a.hear(&back);
+    assert_eq!((writes(&a.poll_all()), a.qp.stats().losses_unseen), (Vec::new(), 0));
+}

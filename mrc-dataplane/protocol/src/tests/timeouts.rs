@@ -2,6 +2,8 @@
 
 use std::vec::Vec;
 
+use mrc_wire::PortSet;
+
 use crate::attr::RetryAttr;
 use crate::path::EvState;
 use crate::testing::*;
@@ -324,4 +326,61 @@ fn timeout_blames_nobody_before_the_packet_goes_again() {
     a.poll_all();
     assert_eq!(a.qp.unack_psn(), psn(25));
     assert!(a.qp.ev_states().all(|view| view.state == EvState::Good));
+}
+
+/// §5.8: a Transport ACK that comes in the end makes up for all the tries that it took.
+#[test]
+fn retry_counter_starts_again_with_a_transport_ack_alone() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 4096, 0));
+    let sent = a.poll_all();
+    let back = b.receive_all(&sent);
+    let (sacks, acks): (Vec<_>, Vec<_>) = back
+        .iter()
+        .partition(|wire| matches!(wire.sent.headers, mrc_wire::Headers::Sack(..)));
+    assert_eq!((sacks.len(), acks.len()), (1, 1));
+    a.hear(sacks);
+    while a.qp.retries() == 0 {
+        a.wait_for_timeout();
+        a.poll_all();
+    }
+    a.hear(acks);
+    assert_eq!((a.completions().len(), a.qp.retries()), (1, 0));
+}
+
+/// §5.6 "no blame", §9.3: what was lost while the peer's port was down, if only for a moment, speaks against no path.
+#[test]
+fn loss_while_the_port_of_the_peer_flapped_blames_no_path() {
+    let blamed = |flap: bool| {
+        let setup = Setup {
+            trimming: true,
+            ..Setup::default()
+        };
+        let (mut a, _) = flying(&setup, 8);
+        a.advance(10_000);
+        if flap {
+            a.handle_ports(ALL, PortSet::EMPTY.with(port(1)));
+            a.advance(10_000);
+            a.handle_ports(ALL, ALL);
+        }
+        // Those of the second port are lost, those of the first are late.
+        a.advance(1_000_000);
+        a.post(write(2, 8 * 4096, 0));
+        let later = a.poll_writes();
+        let (_, mut b) = setup.pair();
+        let back = b.receive_all(&later);
+        a.hear(&back);
+        a.poll_all();
+        a.advance(1_000_000);
+        let again = a.poll_writes();
+        assert!(a.qp.stats().losses_late > 0, "{}", again.len());
+        let on = |num| {
+            a.qp.ev_states()
+                .filter(|view| view.entry.port == port(num) && view.state != EvState::Good)
+                .count()
+        };
+        (on(1) > 0, on(2) > 0)
+    };
+    assert_eq!(blamed(false), (true, true));
+    assert_eq!(blamed(true), (true, false));
 }

@@ -3,6 +3,7 @@ use std::vec::Vec;
 
 use mrc_wire::{Opcode, Pmtu};
 
+use crate::qp::QpState;
 use crate::testing::*;
 use crate::work::Queue;
 use crate::work::Status;
@@ -77,4 +78,31 @@ fn first_middle_and_last_packets_follow_the_table() {
         ]
     );
     assert_eq!(sent.iter().map(|w| w.sent.bth.pad).collect::<Vec<_>>(), [0, 0, 3, 0]);
+}
+
+/// protocol.md §6.7: a write that asked gets its Transport ACK too, not only the last one of a message.
+#[test]
+fn transport_ack_follows_a_write_that_asked_in_the_middle_of_a_message() {
+    for asks in [false, true] {
+        let (mut a, mut b) = Setup::default().pair();
+        a.post(write(1, 3 * 4096, 0));
+        let mut sent = a.poll_all();
+        sent[0].sent.bth.a = asks;
+        let acks = b
+            .receive_all(&sent[..1])
+            .iter()
+            .filter(|wire| wire.sent.bth.opcode == Opcode::Ack)
+            .count();
+        assert_eq!(acks, usize::from(asks));
+    }
+}
+
+/// protocol.md §6.3 step 3: the last packet of a message is never empty.
+#[test]
+fn empty_last_packet_is_an_invalid_request() {
+    let (mut a, mut b) = Setup::default().pair();
+    a.post(write(1, 2 * 4096, 0));
+    let sent = a.poll_all();
+    b.receive(&Wire::forged(sent[1].sent, 0));
+    assert_eq!(b.qp.state(), QpState::Err);
 }
