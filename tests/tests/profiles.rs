@@ -210,10 +210,7 @@ fn structured_evs_stand_in_flow_label_and_source_port() {
     assert_eq!(seen[&2], BTreeSet::from([of(0x2001, 0xd003), of(0x2002, 0xd004)]));
     let names: Vec<_> = paths.iter().map(|path| path.name.as_deref()).collect();
     assert_eq!(names, [Some("a"), Some("b"), Some("c"), Some("d")]);
-    assert!(
-        paths.iter().all(|path| path.packets > 50 && path.losses == 0),
-        "{paths:?}"
-    );
+    assert!(paths.iter().all(|path| path.packets > 50), "{paths:?}");
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn device(table: DeviceTable, config: &mut EngineConfig) -> Result<(), ProfileFa
     config.udp_port = table.udp_port.unwrap_or(config.udp_port);
     config.threads = table.threads.unwrap_or(config.threads);
     config.fabric_trims = table.fabric_trims.unwrap_or(config.fabric_trims);
-    config.base_rtt_ns = table.base_rtt_ns.unwrap_or(config.base_rtt_ns);
+    config.host_rtt_ns = table.host_rtt_ns.unwrap_or(config.host_rtt_ns);
     config.window_packets = table.window_packets.unwrap_or(config.window_packets);
     config.ev_layout = match table.ev_layout {
         Some(schema::Layout::FlowHi) => EvLayout::FlowHigh,

@@ -34,7 +34,7 @@ pub(super) struct DeviceTable {
     pub(super) threads: Option<u8>,
     pub(super) fabric_trims: Option<bool>,
     pub(super) window_packets: Option<u16>,
-    pub(super) base_rtt_ns: Option<u32>,
+    pub(super) host_rtt_ns: Option<u32>,
     pub(super) ev_profile: Option<String>,
     pub(super) cc_profile: Option<String>,
     pub(super) dscps: Option<BTreeMap<String, Dscp>>,

@@ -55,10 +55,10 @@ pub struct EngineConfig {
     pub cores: Vec<usize>,
     /// Packets in flight per port towards one peer. A veth ring holds 256.
     pub window_packets: u16,
-    /// Idle round trip of a full packet that congestion control starts from, unless the CC profile says another or the links alone
-    /// take longer (protocol.md §10.3). It has to hold what engines add that share their cores with others: a window that is
-    /// made for less leaves the links idle whenever a thread has to wait for its turn (P25).
-    pub base_rtt_ns: u32,
+    /// What both hosts add to the idle round trip of a full packet, besides the time on the links: congestion control starts from
+    /// the sum, unless the CC profile says another (protocol.md §10.3). Engines share their cores with others, and a window that
+    /// is made for less leaves the links idle whenever a thread has to wait for its turn (P25).
+    pub host_rtt_ns: u32,
     /// How long a thread polls after its last work before it sleeps.
     pub spin_ns: u64,
     /// How long a thread leaves its work to an application that does it itself by polling ([`super::Engine::run_once`]) before it
@@ -92,7 +92,7 @@ impl Default for EngineConfig {
             threads: 1,
             cores: Vec::new(),
             window_packets: 192,
-            base_rtt_ns: 2_000_000,
+            host_rtt_ns: 2_000_000,
             spin_ns: 50_000,
             yield_ns: 200_000,
             receive_buffers: 512,
@@ -149,11 +149,6 @@ impl EngineConfig {
             return Err(EngineError::Config(format!(
                 "{cores} cores for {threads} threads: give one core per thread"
             )));
-        }
-        if self.base_rtt_ns == 0 {
-            return Err(EngineError::Config(
-                "base_rtt_ns is 0: give the idle round trip of a full packet".into(),
-            ));
         }
         if self.udp_port == 0 {
             return Err(EngineError::Config(

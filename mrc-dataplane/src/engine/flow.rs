@@ -42,8 +42,8 @@ pub(super) struct Way {
     pub(super) trimming: bool,
     /// Packets in flight on a port, whatever the window says.
     pub(super) packets_per_port: u16,
-    /// Idle round trip of a full packet, where links are fast.
-    pub(super) base_rtt_ns: u32,
+    /// What hosts add to the idle round trip of a full packet.
+    pub(super) host_rtt_ns: u32,
 }
 
 /// Speeds of the own links by port number minus one; `None` = not known.
@@ -163,7 +163,8 @@ fn window(plan: &CcPlan, way: &Way, now: Instant) -> Qpcc {
         path_links: plan.numbers.path_links.unwrap_or(2),
         ..Network::new(1, path_bps.max(1), mtu_bytes)
     };
-    let base_rtt_ns = network.config_base_rtt_ns().max(way.base_rtt_ns.into());
+    // protocol.md §10.3, P25: the links' part is computed, the hosts' part is told.
+    let base_rtt_ns = network.config_base_rtt_ns() + u64::from(way.host_rtt_ns);
     let network = plan.numbers.on(Network {
         base_rtt_ns: Some(base_rtt_ns),
         ..network
@@ -201,7 +202,7 @@ mod tests {
             pmtu: Pmtu::B4096,
             trimming: false,
             packets_per_port: 192,
-            base_rtt_ns: 50_000,
+            host_rtt_ns: 0,
         }
     }
 
@@ -211,6 +212,19 @@ mod tests {
         let cc = window(&plan(), &way(&[Some(5_000_000_000); 2]), NOW);
         assert_eq!(cc.cwnd_bytes(), Some(93_750));
         assert!(cc.as_nscc().is_some());
+    }
+
+    #[test]
+    fn slow_links_and_busy_hosts_make_the_round_trip_longer() {
+        let speeds = [Some(100_000_000); 2];
+        let hosts = Way {
+            host_rtt_ns: 2_000_000,
+            ..way(&speeds)
+        };
+        let base_rtt_ns = |way: &Way| window(&plan(), way, NOW).base_rtt_ns();
+        // A full packet and its SACK on two links.
+        assert_eq!(base_rtt_ns(&way(&speeds)), (4184 + 100) * 2 * 80);
+        assert_eq!(base_rtt_ns(&hosts), (4184 + 100) * 2 * 80 + 2_000_000);
     }
 
     #[test]

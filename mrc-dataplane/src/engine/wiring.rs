@@ -20,7 +20,7 @@ impl Core {
             pmtu: attr.pmtu,
             trimming: self.config.fabric_trims && attr.peer.trim_nack,
             packets_per_port: self.config.window_packets,
-            base_rtt_ns: self.config.base_rtt_ns,
+            host_rtt_ns: self.config.host_rtt_ns,
         };
         self.flows.join(peer, key, plan, &way, now)
     }

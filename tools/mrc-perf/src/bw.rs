@@ -17,6 +17,9 @@ const BATCH: usize = 32;
 /// Longest wait for what the peer says it has sent.
 const LATE: Duration = Duration::from_secs(30);
 
+/// Longest time without a packet and a word of a peer whose data is awaited: it may be stopped, and its connection stays.
+const SILENT: Duration = Duration::from_secs(10);
+
 /// What this side knows across the steps of a test.
 pub(crate) struct Flows {
     /// Messages sent in all, by queue pair: what credits count against.
@@ -145,6 +148,9 @@ impl Step<'_> {
                         "{got} immediates arrived, the peer says that it sent {want}"
                     )));
                 }
+            }
+            if sender.is_none() && theirs.is_none() && idle.idle_for() > SILENT {
+                return Err(self.silent());
             }
             if !worked {
                 // Nothing to poll for while only the peer works: its message wakes us.
@@ -341,12 +347,27 @@ impl Step<'_> {
                 .sum::<u64>()
         };
         let before = incoming();
+        let mut heard = (before, Instant::now());
         loop {
             if let Some(message) = self.control.receive_within(Duration::from_millis(100))? {
                 return self.done_of(message).map(Some);
             }
-            progress.note_incoming(self.size, incoming() - before);
+            let so_far = incoming();
+            if so_far != heard.0 {
+                heard = (so_far, Instant::now());
+            } else if heard.1.elapsed() > SILENT {
+                return Err(self.silent());
+            }
+            progress.note_incoming(self.size, so_far - before);
         }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::Peer(format!(
+            "lost the peer {}: no data and no word for {} s; is it stopped?",
+            self.control.peer(),
+            SILENT.as_secs()
+        ))
     }
 
     fn done_of(&self, message: Message) -> Result<PeerDone, Failure> {

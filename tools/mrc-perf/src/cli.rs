@@ -191,6 +191,8 @@ pub(crate) enum Length {
     Seconds(u64),
 }
 
+/// Writes outstanding on all queue pairs, so that their completions, and those of twice as many receives, fit one queue each.
+const MAX_OUTSTANDING: u64 = 1 << 18;
 /// Largest message of verbs.
 const MAX_SIZE: u64 = 1 << 30;
 /// Most messages of one queue pair and size: years of them, and their numbers fit beside that of the queue pair.
@@ -209,6 +211,12 @@ impl ClientArgs {
                     self.qps
                 ));
             }
+        }
+        if u64::from(self.qps) * u64::from(self.depth) > MAX_OUTSTANDING {
+            return Err(format!(
+                "--qps {} times --depth {} is more than {MAX_OUTSTANDING} writes outstanding, which one completion queue holds: lower either",
+                self.qps, self.depth
+            ));
         }
         let default_size = if self.test == Test::Bw { 65536 } else { 2 };
         let sizes = if self.sweep {
@@ -255,6 +263,10 @@ impl Plan {
             (sizes, "1 to 64 sizes of at most 1G"),
             ((1..=1024).contains(&self.qps), "1 to 1024 queue pairs"),
             ((1..=4096).contains(&self.depth), "a depth of 1 to 4096"),
+            (
+                u64::from(self.qps) * u64::from(self.depth) <= MAX_OUTSTANDING,
+                "at most 2^18 writes outstanding on all queue pairs",
+            ),
             (length, "1 to 2^39 messages or 1 to 86400 seconds"),
             (lat, "one queue pair, one direction and at least a byte for latency"),
         ]

@@ -4,7 +4,7 @@
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use netns_lab::{FabricSpec, Lab, Process, Routing, Topology};
+use netns_lab::{FabricSpec, Lab, Process, Routing, Signal, Topology};
 use serde_json::Value;
 
 /// Longest run of anything here.
@@ -320,5 +320,26 @@ fn profiles_are_chosen_by_option_and_the_report_tells_window_shares_and_round_tr
         !client.stderr.contains('\u{1b}'),
         "no colours into a pipe: {}",
         client.stderr
+    );
+}
+
+#[test]
+fn a_client_that_is_stopped_but_keeps_its_connection_is_given_up() {
+    let lab = lab(2);
+    let address = lab.host(0).mgmt().to_string();
+    let server = start(&lab, 0, &["server", "--quiet"], &[]);
+    let client = start(&lab, 1, &["client", &address, "--seconds", "3000", "--quiet"], &[]);
+    let deadline = Instant::now() + PATIENCE;
+    while lab.counters(0, 1).unwrap().rx_packets < 1000 {
+        assert!(Instant::now() < deadline, "no data");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    client.signal(Signal::SIGSTOP).unwrap();
+    let server = end(server);
+    assert_eq!(server.status.code(), Some(4), "{}", server.stderr);
+    assert!(
+        server.stderr.contains("no data and no word for 10 s"),
+        "{}",
+        server.stderr
     );
 }
