@@ -248,10 +248,6 @@ impl Rtnl {
                 LinkAttribute::NumTxQueues(1),
                 LinkAttribute::NumRxQueues(1),
             ];
-            if interface.rate_bps.is_some() {
-                // What the kernel sends goes in packets as on a wire: switches lose, mark and time packets, not trains of them.
-                link.attributes.push(LinkAttribute::GsoMaxSegs(1));
-            }
             link
         };
         let mut link = end(near);

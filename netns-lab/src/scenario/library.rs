@@ -42,6 +42,18 @@ scenarios![
 #[cfg(test)]
 mod tests {
     #[test]
+    fn the_scenario_of_the_readme_can_be_read() {
+        let readme = include_str!("../../README.md");
+        let (_, section) = readme.split_once("## Scenarios").unwrap();
+        let text = section
+            .split("```toml")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next());
+        let scenario = super::super::file::parse("README.md", text.unwrap()).unwrap();
+        assert_eq!(scenario.timeline.len(), 2);
+    }
+
+    #[test]
     fn every_scenario_can_be_read() {
         for name in super::NAMES {
             let (read, scenario) = super::super::load(name).unwrap();
