@@ -11,7 +11,7 @@ use crate::testing::*;
 use crate::time::{Instant, ack_timeout_ns};
 use crate::work::{Disposition, DropReason, QpEvent, Queue, SendRequest, Status};
 
-fn nak_of(wires: &[Wire]) -> (u32, u8) {
+pub(super) fn nak_of(wires: &[Wire]) -> (u32, u8) {
     assert_eq!(wires.len(), 1, "the NAK and nothing else: {wires:?}");
     match wires[0].sent.headers {
         Headers::Ack(aeth) => (wires[0].psn(), aeth.syndrome),

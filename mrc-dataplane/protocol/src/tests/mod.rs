@@ -1,14 +1,17 @@
 //! The rules of protocol.md, seen from outside: two queue pairs and a network played by hand.
 
 mod congestion;
+mod defaults;
 mod errors;
 mod examples;
 mod exhaustive;
 mod hostile;
+mod lengths;
 mod limits;
 mod losses;
 mod nacks;
 mod paths;
+mod reset;
 mod responder;
 mod service_time;
 mod shortage;
