@@ -128,12 +128,21 @@ impl Lab {
     }
 
     /// Completes what hosts send by AF_XDP as soon as it reaches a switch: without a program there, a packet stays charged to the
-    /// sender's socket until it leaves the last queue of its path.
+    /// sender's socket until it leaves the last queue of its path. Ports between switches need none: nothing there is a socket's.
     fn attach_passing(&self) -> Result<Vec<Passing>, LabError> {
         let mut passing = Vec::new();
         let mut program = None;
-        for (node, ns) in self.plan().nodes.iter().zip(&self.wiring.namespaces) {
-            if node.role != Role::Switch {
+        let plan = self.plan();
+        for (n, (node, ns)) in plan.nodes.iter().zip(&self.wiring.namespaces).enumerate() {
+            let to_host = |interface: &usize| {
+                let end = End {
+                    node: n,
+                    interface: *interface,
+                };
+                plan.far(end).is_some_and(|far| plan.nodes[far.node].role == Role::Host)
+            };
+            let ports: Vec<usize> = (0..node.interfaces.len()).filter(to_host).collect();
+            if node.role != Role::Switch || ports.is_empty() {
                 continue;
             }
             let failed = |source: mrc_ebpf::Error| LabError::Xdp {
@@ -145,12 +154,10 @@ impl Lab {
                 none => none.insert(PassingProgram::load().map_err(failed)?),
             };
             let attach = || {
-                node.interfaces
-                    .iter()
-                    .map(|port| program.attach(&port.name))
-                    .collect::<Result<Vec<_>, _>>()
+                let names = ports.iter().map(|port| &node.interfaces[*port].name);
+                names.map(|name| program.attach(name)).collect::<Result<Vec<_>, _>>()
             };
-            passing.extend(ns.enter(attach)?.map_err(failed)?);
+            passing.extend(ns.visit(attach)?.map_err(failed)?);
         }
         Ok(passing)
     }

@@ -120,6 +120,14 @@ impl NetNs {
         setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(|e| LabError::kernel("enter a network namespace", e))
     }
 
+    /// Runs `work` on a thread in the namespace; `/sys` is that of the caller.
+    pub(crate) fn visit<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        on_thread(|| {
+            self.join()?;
+            Ok(work())
+        })
+    }
+
     /// Runs `work` on a thread in the namespace; threads that it starts are there too.
     pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         on_thread(|| {
