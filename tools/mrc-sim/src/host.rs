@@ -1,5 +1,6 @@
 //! A host: ports with transmit queues, received frames that wait, queue pairs, congestion controllers, memory.
 
+use crate::controller::ProfileUse;
 use crate::endpoint::Node;
 use crate::fabric::frame::Frame;
 use crate::link_news::PeerPorts;
@@ -78,6 +79,8 @@ pub struct QpSlot {
     pub rests_until_ns: u64,
     /// When it last sent an EV probe.
     pub probed_ns: Option<u64>,
+    /// Its profile, if it has one.
+    pub(crate) control: Option<ProfileUse>,
     /// Turns of its paths.
     pub balance: Balance,
     /// What its timers are for.
@@ -167,7 +170,13 @@ impl Host {
         now: Instant,
     ) -> Result<(), String> {
         let peer = plan.hosts[1 - side];
-        let create = create_attributes(scenario, plan, side, seed);
+        let mut create = create_attributes(scenario, plan, side, seed);
+        let mut control = None;
+        if let Some(profile) = plan.profile {
+            let made = ProfileUse::new(plan, profile, scenario.planes, seed)?;
+            create.path = made.paths(scenario, plan)?;
+            control = Some(made);
+        }
         let qp = Qp::new(create).map_err(|error| format!("queue pair cannot be created: {error}"))?;
         let shared = self
             .qps
@@ -193,6 +202,7 @@ impl Host {
             next_post_ns: 0,
             rests_until_ns: 0,
             probed_ns: None,
+            control,
             balance: Balance::default(),
             pace: Pace::default(),
             ended: false,
@@ -252,7 +262,8 @@ impl QpSlot {
             remote_write: true,
         };
         let done = self.qp.handle_init(&init);
-        done.map_err(|error| format!("queue pair cannot go to INIT: {error}"))
+        done.map_err(|error| format!("queue pair cannot go to INIT: {error}"))?;
+        self.control.as_mut().map_or(Ok(()), ProfileUse::bind)
     }
 
     /// RTR and RTS, with what both sides have told each other. The window is taken for `widen` times as wide as it is.

@@ -13,6 +13,7 @@ mod applications;
 pub mod baseline;
 pub mod codec;
 pub mod compare;
+mod controller;
 pub mod coverage;
 mod deeds;
 pub mod endpoint;

@@ -277,6 +277,15 @@ impl fmt::Display for Happening {
                 "host {to} receives in the name of host {from} what nobody sent: {}",
                 words(&format!("{forgery:?}"))
             ),
+            Happening::Control {
+                connection,
+                side,
+                command,
+            } => write!(
+                f,
+                "the controller of side {side} of connection {connection}: {}",
+                words(&format!("{command:?}"))
+            ),
             Happening::GiveUp { connection, side } => {
                 write!(f, "side {side} of connection {connection} gives up")
             }

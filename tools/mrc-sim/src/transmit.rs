@@ -14,7 +14,7 @@ use crate::trace::describe;
 use crate::verdict::tolerance;
 use crate::world::World;
 use mrc_protocol::{Cx, Instant, NoMemory, QpState};
-use mrc_wire::{Headers, PortNum, TrafficClass};
+use mrc_wire::{Headers, PathVerdict, PortNum, TrafficClass};
 
 impl World {
     /// Sends what the queue pairs have, as far as the ports take it. Returns how much, and whether that was all.
@@ -57,6 +57,7 @@ impl World {
             qpcc,
             peer,
             pace,
+            control,
             ..
         } = &mut qps[slot];
         let cc_room = qpccs[*qpcc].room();
@@ -81,7 +82,11 @@ impl World {
         let (cwnd, inflight) = (qpccs[*qpcc].cwnd_bytes(), qpccs[*qpcc].inflight_bytes());
         let exits = Exits {
             room,
-            local_up: *local_up,
+            // Those that its paths leave on: a controller may have moved them all.
+            local_up: match control {
+                Some(_) => local_up.intersection(qp.ev_states().map(|path| path.entry.port).collect()),
+                None => *local_up,
+            },
             peer_up: peer_up.of(*peer),
         };
         let (connection, side, peer) = (*connection, *side, *peer);
@@ -93,7 +98,9 @@ impl World {
                     .filter(|at| *at < flows[side].requestor.sent)
                     .map(|at| flows[side].requestor.packet(at));
                 // A copy that arrived does not speak against its path.
-                record.filter(|record| !record.acked).map(|record| record.path)
+                let record = record.filter(|record| !record.acked).map(|record| record.path);
+                // Nor does one that was taken back.
+                record.filter(|_| at.is_none_or(|at| !flows[side].flight.is_withdrawn(at as i64)))
             }
             _ => None,
         };
@@ -122,16 +129,17 @@ impl World {
             transmit.bth.opcode
         );
         flows[side].judge_class(&transmit)?;
-        let share = self.scenario.connections[connection].active_per_plane;
+        let active = self.scenario.connections[connection].active_per_plane * u16::from(self.scenario.planes);
         if transmit.payload.is_some() && self.saboteur.goes_on(Sabotage::ForgetFlight) {
             // As if it had been acknowledged.
             qpccs[*qpcc].on_leave(transmit.port, 0);
         }
-        let census = judge_path(&flows[side].name, qp, &transmit, exits, before, cc_room, share)?;
+        let census = judge_path(&flows[side].name, qp, &transmit, exits, before, cc_room, active)?;
         let tolerance = tolerance(&qpccs[*qpcc], clock_ns);
         let rotates = matches!(transmit.headers, Headers::Write { .. } | Headers::Probe(_));
         if rotates && census.chose_active {
-            let path = (transmit.ev.0, transmit.port.get());
+            // Copies of an EV have a turn each.
+            let path = (transmit.path.into(), transmit.port.get());
             let open = exits.open().intersection(cc_room);
             let strays = transmit.is_retransmission || transmit.payload.is_none() || exits.none_usable();
             balance.judge_turn(&flows[side].name, &census, open, path, strays)?;
@@ -155,6 +163,14 @@ impl World {
             Headers::Ack(aeth) => flows[1 - side].judge_ack(&transmit.bth, aeth)?,
             Headers::Nack(neth) => flows[1 - side].judge_nack(&transmit.bth, neth, clock_ns)?,
             Headers::EndpointRequest(_) | Headers::EndpointResponse(_) => {}
+        }
+        let ppm = self.scenario.connections[connection].verdict_ppm;
+        if let Headers::Sack(seth, _) = &mut transmit.headers
+            && ppm > 0
+            && self.rng.chance(ppm)
+        {
+            // A responder may judge a path; this one never does (protocol.md §6.5, P14).
+            seth.m = PathVerdict::AlwaysSkip;
         }
         let payload = if transmit.payload.is_some() {
             flows[side].packet_payload(flows[side].index_of(transmit.bth.psn) as usize)

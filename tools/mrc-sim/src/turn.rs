@@ -30,6 +30,7 @@ impl World {
         let told = self.transmit_endpoint(host)?;
         let (sent, all_sent) = self.transmit(host)?;
         self.applications(host)?;
+        self.hear_paths(host)?;
         if all_sent {
             self.judge_duties(host)?;
         }

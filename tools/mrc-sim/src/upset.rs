@@ -225,12 +225,29 @@ impl World {
                 "c{connection}.{side}: {:?} after a reset, or something completes",
                 slot.qp.state()
             );
+            let paths = match &mut slot.control {
+                Some(control) => {
+                    control.unbind(&format!("c{connection}.{side}"))?;
+                    Some(
+                        control
+                            .paths(&self.scenario, plan)
+                            .map_err(|detail| Breach(Oracle::State, detail))?,
+                    )
+                }
+                None => None,
+            };
             if let Some(fresh) = &fresh {
                 slot.qp = mrc_protocol::Qp::new(fresh.clone())
                     .map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
                 slot.qp.handle_ports(&mut cx, *local_up, peer_up.of(slot.peer));
                 // It takes over where the old one's clock stood.
                 slot.qp.end_of_batch(Instant(mood.steady_ns(self.now_ns)));
+            }
+            if let Some(paths) = &paths {
+                let done = slot.qp.handle_universe(paths);
+                done.map_err(|error| Breach(Oracle::State, format!("c{connection}.{side}: {error}")))?;
+                slot.qp.handle_ports(&mut cx, *local_up, peer_up.of(slot.peer));
+                self.coverage.rule("§7.1 universe of a queue pair in RESET", 1);
             }
             slot.work = WorkModel::default();
             slot.balance = Balance::default();

@@ -5,7 +5,7 @@ use crate::oracle::flight::{Flight, Load, Tolerance, judge_account};
 use crate::oracle::flow::Flow;
 use crate::oracle::{Breach, Checked, Oracle};
 use crate::world::World;
-use mrc_protocol::{QpState, Qpcc};
+use mrc_protocol::{EvState, QpState, Qpcc};
 use mrc_wire::{Packet, PortSet};
 
 impl World {
@@ -73,13 +73,15 @@ impl World {
         let host = &self.hosts[index];
         for slot in &host.qps {
             let blocked = host.local_up.intersection(host.peer_up.of(slot.peer)).is_empty();
+            let forbidden = slot.control.is_some()
+                && (slot.qp.ev_states()).all(|path| path.state == EvState::Denied || !path.eligible);
             let full = host
                 .ports
                 .iter()
                 .any(|port| port.departures_ns.len() as u64 >= host.plan.tx_queue);
             let flow = &self.flows[slot.connection][1 - slot.side];
             match slot.qp.state() {
-                _ if blocked || full || host.local_up.is_empty() => {}
+                _ if blocked || full || forbidden || host.local_up.is_empty() => {}
                 QpState::Err => flow.judge_parting()?,
                 _ => flow.judge_duties()?,
             }

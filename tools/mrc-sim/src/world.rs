@@ -358,6 +358,11 @@ impl World {
                 side,
                 forgery,
             } => return self.forge(connection, side, forgery),
+            Happening::Control {
+                connection,
+                side,
+                command,
+            } => return self.control(connection, side, command),
             Happening::ForgeNode { from, to, forgery } => return self.forge_node(from, to, forgery),
             Happening::Upset(upset) => return self.upset(upset),
             Happening::GiveUp { connection, side } => {

@@ -22,6 +22,8 @@ pub struct Census {
     active: [u16; PortNum::MAX as usize + 1],
     /// GOOD paths by port number that are not active.
     backup: [u16; PortNum::MAX as usize + 1],
+    /// All of them.
+    members: [u16; PortNum::MAX as usize + 1],
     active_ports: PortSet,
     /// All active paths are GOOD, and none had to lose a turn since the start.
     steady: bool,
@@ -45,6 +47,7 @@ impl Census {
     /// Takes one path in.
     pub fn add(&mut self, view: &EvView) {
         let port = usize::from(view.entry.port.get());
+        self.members[port] += 1;
         if view.active {
             self.active[port] += 1;
             self.active_ports.insert(view.entry.port);
@@ -59,8 +62,11 @@ impl Census {
     }
 
     /// Judges the shares of all planes.
-    pub fn judge_shares(&self, name: &str, share: u16) -> Checked {
+    pub fn judge_shares(&self, name: &str, active: u16) -> Checked {
+        let planes = self.members.iter().filter(|members| **members > 0).count() as u16;
+        let equal = (active / planes.max(1)).max(1);
         for port in 1..self.active.len() {
+            let share = equal.min(self.members[port]);
             let (active, backup) = (self.active[port], self.backup[port]);
             ensure!(
                 active <= share && (active == share || backup == 0),
@@ -84,6 +90,12 @@ pub struct Balance {
 }
 
 impl Balance {
+    /// Something has changed the paths.
+    pub fn disturb(&mut self) {
+        self.turns.clear();
+        self.fewest = 0;
+    }
+
     /// A packet took `path`, one of the rotation. `open`: ports that were open to it; `strays`: it had reasons of its own to pass
     /// over some paths.
     pub fn judge_turn(&mut self, name: &str, census: &Census, open: PortSet, path: (u32, u8), strays: bool) -> Checked {

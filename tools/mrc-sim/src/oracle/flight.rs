@@ -239,6 +239,19 @@ impl Flight {
         }
     }
 
+    /// This path is another one now: what left on it may be taken back (protocol.md §7.1).
+    pub fn withdraw_path(&mut self, path: Path) {
+        for packet in self.outstanding.values_mut().filter(|packet| packet.path == path) {
+            packet.withdrawn = true;
+            packet.refused_until_ns = packet.refused_until_ns.map(|_| 0);
+        }
+    }
+
+    /// Whether a packet was taken back.
+    pub fn is_withdrawn(&self, index: i64) -> bool {
+        self.outstanding.get(&index).is_some_and(|packet| packet.withdrawn)
+    }
+
     /// What no reading of the rules takes out of flight.
     pub fn certain(&self, tolerance: Tolerance) -> Load {
         let certain = self

@@ -39,7 +39,7 @@ impl Exits {
 }
 
 /// Judges the path of a packet, and the shares of all planes. `before` is the path of the previous copy of a write that is
-/// sent again, `share` the number of active paths that each plane should have. Returns what the paths look like.
+/// sent again, `active` the number of active paths that the planes should share. Returns what the paths look like.
 pub fn judge_path(
     name: &str,
     qp: &Qp,
@@ -47,7 +47,7 @@ pub fn judge_path(
     exits: Exits,
     before: Option<(u32, u8)>,
     cc_room: PortSet,
-    share: u16,
+    active: u16,
 ) -> Result<Census, Breach> {
     let path = (sent.ev.0, sent.port.get());
     ensure!(
@@ -66,7 +66,7 @@ pub fn judge_path(
     let both_up = exits.both_up();
     let mut eligible = PortSet::EMPTY;
     let usable_ports = exits.open().intersection(cc_room);
-    for view in qp.ev_states() {
+    for (at, view) in qp.ev_states().enumerate() {
         if request {
             census.add(&view);
         }
@@ -74,13 +74,10 @@ pub fn judge_path(
             eligible.insert(view.entry.port);
         }
         let other = (view.entry.ev.0, view.entry.port.get());
-        if other == path {
+        // An EV may stand in a profile more than once: this is the copy.
+        if other == path && at == usize::from(sent.path) {
             census.chose_active |= view.active;
-            // An EV may stand in a profile more than once; its best copy counts.
-            state = Some(match state {
-                Some(EvState::Good) => EvState::Good,
-                _ => view.state,
-            });
+            state = Some(view.state);
         }
         ensure!(
             both_up.is_empty() || view.eligible == both_up.contains(view.entry.port),
@@ -135,6 +132,6 @@ pub fn judge_path(
             sent.bth.psn
         );
     }
-    census.judge_shares(name, share)?;
+    census.judge_shares(name, active)?;
     Ok(census)
 }

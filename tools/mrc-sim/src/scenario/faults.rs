@@ -230,9 +230,11 @@ pub(super) fn calm_from_ns(scenario: &Scenario) -> u64 {
         Happening::Link { own_ns, peer_ns, .. } => at_ns + own_ns.max(peer_ns),
         Happening::Stall { for_ns, .. } => at_ns + for_ns,
         Happening::Upset(upset) => at_ns + upset.lasts_ns(),
-        Happening::Vanish { .. } | Happening::Forge { .. } | Happening::ForgeNode { .. } | Happening::GiveUp { .. } => {
-            *at_ns
-        }
+        Happening::Vanish { .. }
+        | Happening::Forge { .. }
+        | Happening::ForgeNode { .. }
+        | Happening::Control { .. }
+        | Happening::GiveUp { .. } => *at_ns,
     });
     fabric.chain(hosts).max().unwrap_or(0)
 }

@@ -7,7 +7,7 @@ use crate::rng::Rng;
 use crate::scenario::traffic::{READ_ONLY_LEN, flow, spoil};
 use crate::scenario::{
     ANSWERS, Class, ConnectionPlan, Control, FlowPlan, Format, Happening, HostPlan, RegionPlan, Scenario, Speed,
-    faults, links, shortage, upset,
+    faults, links, profiles, shortage, upset,
 };
 use mrc_wire::Pmtu;
 
@@ -60,6 +60,7 @@ impl Scenario {
         }
         // Of its own stream, so that all else is as without.
         links::add(&mut Rng::new(seed, "links"), &mut scenario, span_ns);
+        profiles::add(&mut Rng::new(seed, "profiles"), &mut scenario, span_ns);
         end_as_the_class_says(rng, &mut scenario, span_ns);
         shortage::add(wants, &mut scenario, span_ns);
         faults::make_sure(&mut scenario);
@@ -175,6 +176,8 @@ fn connection(rng: &mut Rng, hosts: [usize; 2], qpn: [u32; 2], pmtu: Pmtu, flows
         sack_gen_threshold: rng.pick(&[0, 4096, 16_384, 65_536]),
         reo_min_ns: 50_000,
         sq_depth: rng.pick(&[1, 4, 64, 1024]),
+        profile: None,
+        verdict_ppm: 0,
         auto_evs: rng.one_in(4),
         fabric_trims: rng.one_in(2),
         ready_ns: [(); 2].map(|()| if rng.one_in(6) { rng.below(400_000) } else { 0 }),

@@ -3,6 +3,7 @@
 mod faults;
 mod generate;
 pub mod links;
+pub mod profiles;
 mod shortage;
 mod traffic;
 pub mod upset;
@@ -12,6 +13,7 @@ use crate::fabric::FabricPlan;
 use crate::fabric::fault::Fault;
 use crate::forge::Forgery;
 use crate::scenario::links::NodeForgery;
+use crate::scenario::profiles::{Command, ProfilePlan};
 use crate::scenario::upset::Upset;
 use mrc_wire::Pmtu;
 
@@ -204,6 +206,10 @@ pub struct ConnectionPlan {
     pub reo_min_ns: u64,
     /// Send queue depth.
     pub sq_depth: u32,
+    /// Paths are those of EV profiles.
+    pub profile: Option<ProfilePlan>,
+    /// So many SACKs say that the path they answer for is bad.
+    pub verdict_ppm: u32,
     /// Paths are drawn by the protocol (AUTO), or listed.
     pub auto_evs: bool,
     /// Queue pairs believe that the fabric trims.
@@ -307,6 +313,15 @@ pub enum Happening {
         /// What it is.
         forgery: NodeForgery,
     },
+    /// A controller does something with the profile of a queue pair.
+    Control {
+        /// Connection.
+        connection: usize,
+        /// Side.
+        side: usize,
+        /// What it does.
+        command: Command,
+    },
     /// The application moves its queue pair to ERR.
     GiveUp {
         /// Connection.
@@ -365,6 +380,8 @@ impl ConnectionPlan {
             answers_burst: ANSWERS.1,
             reo_min_ns: 50_000,
             sq_depth: 128,
+            profile: None,
+            verdict_ppm: 0,
             auto_evs: false,
             fabric_trims: true,
             ready_ns: [0, 0],
