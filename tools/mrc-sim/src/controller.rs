@@ -424,7 +424,7 @@ impl World {
                 self.coverage.rule("§7.1 entry is exchanged under a queue pair", 1);
             }
         }
-        slot.balance.disturb();
+        slot.balance.give_up();
         self.hosts[index].effort.causes += 1;
         self.hear_paths(index)?;
         self.wake(index, self.now_ns);
@@ -453,7 +453,7 @@ impl World {
                     1,
                 );
             }
-            if (news || self.turns % 64 == 0) && control.binding.is_some() {
+            if (news || self.turns.is_multiple_of(64)) && control.binding.is_some() {
                 control.judge(&name, &slot.qp)?;
             }
         }

@@ -85,21 +85,21 @@ pub struct Balance {
     fingerprint: u64,
     paths: usize,
     fewest: u32,
+    given_up: bool,
     /// Sends that were judged with a stretch of more than one pass behind them.
     pub judged: u64,
 }
 
 impl Balance {
-    /// Something has changed the paths.
-    pub fn disturb(&mut self) {
-        self.turns.clear();
-        self.fewest = 0;
+    /// A controller has changed the paths: turns are not counted any more.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
     }
 
     /// A packet took `path`, one of the rotation. `open`: ports that were open to it; `strays`: it had reasons of its own to pass
     /// over some paths.
     pub fn judge_turn(&mut self, name: &str, census: &Census, open: PortSet, path: (u32, u8), strays: bool) -> Checked {
-        let disturbed = strays || !census.steady || !census.active_ports.difference(open).is_empty();
+        let disturbed = self.given_up || strays || !census.steady || !census.active_ports.difference(open).is_empty();
         if disturbed || census.fingerprint != self.fingerprint {
             self.turns.clear();
             self.fewest = 0;
