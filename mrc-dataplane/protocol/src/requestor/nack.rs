@@ -18,11 +18,13 @@ impl Requestor {
         env.stats.nacks_received += 1;
         let record = *self.table.record(psn);
         let srtt_ns = self.rtt.srtt_ns(env.cc);
-        if neth.reason == NackReason::TRIMMED
-            && let Some(ev) = env.paths.lookup(neth.entropy, Some(record.ev))
-        {
-            env.paths
-                .handle(ev, Happening::Trimmed, Reason::Trimmed, env.now, srtt_ns);
+        if let Some(ev) = env.paths.lookup(neth.entropy, Some(record.ev)) {
+            // The path is innocent of other refusals (§8.4): that row only counts.
+            let happening = match neth.reason {
+                NackReason::TRIMMED => Happening::Trimmed,
+                _ => Happening::Refused,
+            };
+            env.paths.handle(ev, happening, Reason::Trimmed, env.now, srtt_ns);
         }
         let stamped = neth.tx_timestamp != Tick(0);
         if stamped && neth.tx_timestamp != record.sent.tick() {

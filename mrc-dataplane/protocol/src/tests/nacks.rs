@@ -5,7 +5,7 @@ use std::vec::Vec;
 use mrc_wire::{Bth, Headers, NackReason, Neth, Opcode, Tick};
 
 use crate::attr::{PathConfig, RetryAttr};
-use crate::path::EvState;
+use crate::path::{EvState, Happening};
 use crate::qp::QpState;
 use crate::testing::*;
 use crate::work::{Disposition, DropReason};
@@ -44,6 +44,12 @@ fn bad_or_skipped(a: &End) -> usize {
     a.qp.ev_states().filter(|view| view.state != EvState::Good).count()
 }
 
+/// How often paths met this (protocol.md §8.2).
+fn counted(a: &End, what: Happening) -> u64 {
+    let cells = a.qp.path_happenings().filter(|(happening, ..)| *happening == what);
+    cells.map(|(.., times)| times).sum()
+}
+
 #[test]
 fn trims_and_out_of_range_are_resent_at_once() {
     for (reason, skipped) in [
@@ -56,6 +62,8 @@ fn trims_and_out_of_range_are_resent_at_once() {
         assert_eq!(a.cc.inflight_packets(), 0);
         assert_eq!(writes(&a.poll_all()), [10]);
         assert_eq!(bad_or_skipped(&a), skipped, "{reason}");
+        assert_eq!(counted(&a, Happening::Trimmed), skipped as u64, "{reason}");
+        assert_eq!(counted(&a, Happening::Refused), 1 - skipped as u64, "{reason}");
         assert_eq!(a.qp.retries(), 0, "the first one is free");
     }
 }
