@@ -281,11 +281,7 @@ impl fmt::Display for Happening {
                 connection,
                 side,
                 command,
-            } => write!(
-                f,
-                "the controller of side {side} of connection {connection}: {}",
-                words(&format!("{command:?}"))
-            ),
+            } => write!(f, "the controller of side {side} of connection {connection} {command}"),
             Happening::GiveUp { connection, side } => {
                 write!(f, "side {side} of connection {connection} gives up")
             }

@@ -93,7 +93,13 @@ fn sabotage_that_may_be_harmless_is_noticed_when_it_is_not() {
         (Sabotage::EarlySack, &[Oracle::Sack], 15),
         (
             Sabotage::IgnoreTrouble,
-            &[Oracle::Sack, Oracle::Duty, Oracle::Memory, Oracle::State],
+            &[
+                Oracle::Sack,
+                Oracle::Duty,
+                Oracle::Memory,
+                Oracle::State,
+                Oracle::Receive,
+            ],
             20,
         ),
         (Sabotage::SwallowNack, &[Oracle::Duty], 20),

@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use crate::scenario::{Format, Happening, Scenario};
+use std::fmt;
 
 /// Where the EVs of a profile go in a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,27 @@ pub enum Command {
     },
     /// GENERATED gets other fields, and so all its EVs are others.
     Regenerate,
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Command::Deny {
+                pick,
+                count,
+                all_copies,
+            } => {
+                let copies = if all_copies { "all copies" } else { "one copy" };
+                write!(f, "denies {count} EVs from number {pick} on, {copies} of each")
+            }
+            Command::Banish { pick } => write!(f, "calls EV number {pick} bad"),
+            Command::Allow { pick } => write!(f, "calls EV number {pick} good"),
+            Command::AllowAll => write!(f, "permits all EVs again"),
+            Command::Replace { pick, plane: 0 } => write!(f, "exchanges EV number {pick}"),
+            Command::Replace { pick, plane } => write!(f, "exchanges EV number {pick} for one of plane {plane}"),
+            Command::Regenerate => write!(f, "has all EVs generated anew"),
+        }
+    }
 }
 
 /// Adds some to a scenario whose traffic is known to last about `span_ns`.
