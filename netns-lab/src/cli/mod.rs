@@ -64,7 +64,8 @@ enum Command {
     /// prefixed with the node's name. The lab ends when all commands have ended, or by Ctrl-C.
     ///
     /// In its environment a command finds `MRC_PORTS` (its ports), `LAB_NODE` (its node's name), and for every host n: `Hn_MGMT`
-    /// (management address, for sockets), `Hn_GID4` and `Hn_GID6` (node addresses).
+    /// (management address, for sockets), `Hn_GID4` and `Hn_GID6` (node addresses). In a fabric `MRC_CONFIG` names the file that tells
+    /// the host's engine the speeds of its links and the EVs of all paths.
     #[command(after_help = NOTES)]
     Exec {
         #[command(flatten)]
