@@ -164,6 +164,18 @@ mod tests {
         assert_eq!((reo.wnd_ns(&rtt, &cc), reo.same_path_ns(&rtt, &cc)), (150_000, 50_000));
     }
 
+    // protocol.md §5.6 rule A: max(base RTT / 4, reo_min)
+    #[test]
+    fn one_path_has_a_quarter_of_the_base_round_trip_if_that_is_more() {
+        let cc = Qpcc::fixed(1).with_base_rtt(1_000_000);
+        let rtt = Rtt::default();
+        assert_eq!(Reordering::new(50_000).same_path_ns(&rtt, &cc), 250_000);
+        assert_eq!(Reordering::new(300_000).same_path_ns(&rtt, &cc), 300_000);
+        let wide = cc.clone().with_trimming(true);
+        assert_eq!(Reordering::new(50_000).wnd_ns(&rtt, &cc), 3_000_000);
+        assert_eq!(Reordering::new(50_000).wnd_ns(&rtt, &wide), 2_500_000, "§10.3: 0.75");
+    }
+
     #[test]
     fn tolerance_follows_round_trips_that_vary() {
         let cc = Qpcc::fixed(1);

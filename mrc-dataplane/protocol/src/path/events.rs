@@ -40,3 +40,37 @@ impl Events {
         self.lost = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Reason;
+    use mrc_wire::{Ev, PortNum};
+
+    // protocol.md §8.1, P20
+    #[test]
+    fn each_lost_event_is_told_of_once() {
+        let Some(port) = PortNum::new(1) else { panic!() };
+        let bad = |n| QpEvent::EvBad {
+            ev: Ev(n),
+            port,
+            reason: Reason::Lost,
+            lost_before: 0,
+        };
+        let told = |events: &mut Events| match events.pop() {
+            Some(QpEvent::EvBad { ev, lost_before, .. }) => Some((ev.0, lost_before)),
+            _ => None,
+        };
+        let mut events = Events::new();
+        for n in 0..CAPACITY as u32 + 2 {
+            events.push(bad(n));
+        }
+        for n in 0..CAPACITY as u32 {
+            assert_eq!(told(&mut events), Some((n, 0)));
+        }
+        assert_eq!(told(&mut events), None);
+        events.push(bad(90));
+        events.push(bad(91));
+        assert_eq!((told(&mut events), told(&mut events)), (Some((90, 2)), Some((91, 0))));
+    }
+}

@@ -414,9 +414,10 @@ impl Qp {
         }
     }
 
-    /// The data of the request in `slot` cannot be read: it fails with `status`, and the queue pair with it.
+    /// The data of the request in `slot` cannot be read: it fails with `status`, and the queue pair with it. One that lingers has
+    /// no requests any more, and goes on acknowledging.
     pub fn handle_local_fault(&mut self, cx: &mut Cx<'_>, slot: u32, status: Status) {
-        if self.state == QpState::Rts {
+        if self.state == QpState::Rts && !self.lingering {
             let failure = self.requestor.local_fault(slot, status);
             self.fail(failure, Some(QpEvent::Fatal), cx);
         }

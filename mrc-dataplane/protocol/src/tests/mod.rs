@@ -1,5 +1,6 @@
 //! The rules of protocol.md, seen from outside: two queue pairs and a network played by hand.
 
+mod answers;
 mod congestion;
 mod defaults;
 mod errors;
@@ -11,6 +12,7 @@ mod limits;
 mod losses;
 mod nacks;
 mod paths;
+mod repeats;
 mod reset;
 mod responder;
 mod service_time;

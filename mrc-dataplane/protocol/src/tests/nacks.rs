@@ -10,7 +10,7 @@ use crate::qp::QpState;
 use crate::testing::*;
 use crate::work::{Disposition, DropReason};
 
-fn nack(to: &mut End, about: &Wire, reason: NackReason) -> Disposition {
+pub(super) fn nack(to: &mut End, about: &Wire, reason: NackReason) -> Disposition {
     let mut wire = about.clone();
     wire.sent.bth = Bth::new(Opcode::Nack, to.qp.qpn(), psn(about.psn()));
     wire.sent.headers = Headers::Nack(Neth {

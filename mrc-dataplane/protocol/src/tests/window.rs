@@ -281,3 +281,17 @@ fn transfer_survives_a_window_that_changes_all_the_time() {
     }
     assert_eq!(a.completions().len(), 900);
 }
+
+// protocol.md §5.4: only SACK.mpr > 0 is a window.
+#[test]
+fn mpr_zero_leaves_the_window_as_it_is() {
+    let (mut a, mut b, sent) = flying(600);
+    assert_eq!(sent.len(), 512);
+    let back = b.receive_all(&sent[..1]);
+    let sack = back
+        .into_iter()
+        .find(|wire| matches!(wire.sent.headers, Headers::Sack(..)));
+    sack_with(&mut a, sack.unwrap(), 0, 10, 5);
+    a.qp.end_of_batch(a.now);
+    assert_eq!(writes(&a.poll_writes()), [522]);
+}

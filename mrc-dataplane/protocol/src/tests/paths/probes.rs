@@ -100,3 +100,50 @@ fn peer_that_names_no_usable_port_does_not_silence_us() {
     a.post(write(0, 4 * 4096, 0));
     assert!(a.poll_all().iter().all(|w| w.sent.port == port(2)));
 }
+
+// protocol.md §8.2: a probe without answer resets the count of successes (P21: five in a row).
+#[test]
+fn successes_before_a_failure_do_not_count() {
+    let (mut a, mut b) = Setup {
+        trimming: false,
+        ..setup(1, 4, 2, 1)
+    }
+    .pair();
+    let bad = ping(&mut a, &mut b, PathVerdict::AlwaysSkip).sent.ev;
+    let mut probes = 0;
+    while view(&a, bad).state == EvState::AssumedBad {
+        a.wait_for_timeout();
+        for wire in a.poll_all() {
+            probes += 1;
+            if probes != 5 {
+                let back = b.receive_all(&[wire]);
+                a.hear(&back);
+            }
+        }
+    }
+    assert_eq!(probes, 4 + 1 + 5);
+}
+
+// protocol.md §9.1: at most max(1, 10 %) of the data packets; without data one a millisecond.
+#[test]
+fn probes_of_many_bad_paths_keep_to_a_tenth_of_the_data() {
+    let (mut a, mut b) = setup(1, 40, 20, 1).pair();
+    for _ in 0..12 {
+        ping(&mut a, &mut b, PathVerdict::AlwaysSkip);
+    }
+    let probes = |wires: &[Wire]| wires.iter().filter(|w| w.sent.bth.opcode == Opcode::Probe).count();
+    a.advance(1_000_000);
+    assert_eq!(probes(&a.poll_all()), 1, "12 packets have paid for one");
+    for _ in 0..3 {
+        a.post(write(0, 4096 * 20, 0));
+        let sent = a.poll_all();
+        assert_eq!(probes(&sent), 2);
+        let back = b.receive_all(sent.iter().filter(|wire| wire.sent.bth.opcode != Opcode::Probe));
+        a.hear(&back);
+        a.completions();
+    }
+    a.advance(999_999);
+    assert_eq!(probes(&a.poll_all()), 0);
+    a.advance(1);
+    assert_eq!(probes(&a.poll_all()), 1);
+}
