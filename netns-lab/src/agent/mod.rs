@@ -153,7 +153,7 @@ pub(crate) struct EndSample {
     pub packets_again: u64,
     /// Paths by plane and state, if this end has paths.
     pub paths: Vec<PathCounts>,
-    /// Paths that came to be taken for bad or good again since the last sample.
+    /// Paths that came to be taken for bad, or left the active set, or came back, since the last sample.
     pub changes: Vec<PathChange>,
     /// Packets sent on paths that have names.
     #[serde(default)]

@@ -128,13 +128,25 @@ impl Fabric {
         }
     }
 
-    /// Payload per second of a host's link at full rate, after the headers of full packets.
-    pub(crate) fn payload_bps(&self) -> Option<f64> {
+    /// Payload of a full packet, and its headers from the outermost IP on.
+    fn full_packet(&self) -> Option<(usize, usize)> {
         let Fabric::LeafSpine(spec) = self else { return None };
         let headers = IP_TO_ICRC + if spec.routing.tunnelled() { OUTER } else { 0 };
         let room = (spec.mtu as usize).saturating_sub(headers);
         let pmtu = [4096, 2048, 1024, 512, 256].into_iter().find(|pmtu| *pmtu <= room)?;
-        Some(spec.host_link_bps as f64 * pmtu as f64 / (pmtu + headers + ETHERNET) as f64)
+        Some((pmtu, headers))
+    }
+
+    /// Bytes of a full packet as switches count them, with its Ethernet header.
+    pub(crate) fn full_frame(&self) -> Option<u64> {
+        let (payload, headers) = self.full_packet()?;
+        Some((payload + headers + 14) as u64)
+    }
+
+    /// Payload per second of a host's link at full rate, after the headers of full packets.
+    pub(crate) fn payload_bps(&self) -> Option<f64> {
+        let (payload, headers) = self.full_packet()?;
+        Some(self.host_link_bps()? as f64 * payload as f64 / (payload + headers + ETHERNET) as f64)
     }
 
     /// For the report, after the number of hosts and planes.

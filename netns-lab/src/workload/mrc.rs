@@ -128,6 +128,7 @@ impl Queues {
         let probe = QueueProbe {
             flows: self.job.ends.iter().map(|end| end.flow).collect(),
             bad: vec![HashSet::new(); self.qps.len()],
+            active: vec![HashSet::new(); self.qps.len()],
             qps: self.qps.clone(),
             ports: self.ports,
         };
@@ -259,33 +260,47 @@ struct QueueProbe {
     qps: Vec<Arc<QueuePair>>,
     /// Paths taken for bad at the last sample, per end.
     bad: Vec<HashSet<(u8, String)>>,
+    /// Paths in the rotation at the last sample, per end.
+    active: Vec<HashSet<(u8, String)>>,
     ports: u8,
 }
 
 impl Probe for QueueProbe {
     fn sample(&mut self, id: usize) -> Vec<EndSample> {
         let mut samples = Vec::new();
-        for ((qp, &flow), bad) in self.qps.iter().zip(&self.flows).zip(&mut self.bad) {
+        for (((qp, &flow), bad), active) in self
+            .qps
+            .iter()
+            .zip(&self.flows)
+            .zip(&mut self.bad)
+            .zip(&mut self.active)
+        {
             // An engine that has stopped has nothing to tell.
             let (Ok(query), Ok(paths)) = (qp.query(), qp.paths()) else {
                 continue;
             };
             let mut counts = vec![PathCounts::default(); usize::from(self.ports)];
-            let mut now = HashSet::new();
+            let (mut now, mut active_now) = (HashSet::new(), HashSet::new());
             let mut changes = Vec::new();
             for path in &paths {
                 let Some(count) = counts.get_mut(path.port.index()) else {
                     continue;
                 };
+                // Probes may bring a path back sooner than the next sample: that it left the rotation is seen all the same.
+                let key = (path.port.get(), label(path));
+                let is_bad = path.state == EvState::AssumedBad;
+                let has_left = active.contains(&key) && !path.active && path.eligible && path.state != EvState::Denied;
+                if (is_bad && !bad.contains(&key)) || (!is_bad && has_left) {
+                    changes.push(change(&key, path.packets, true, format!("{:?}", path.why)));
+                }
+                if is_bad {
+                    now.insert(key.clone());
+                }
+                if path.active {
+                    active_now.insert(key);
+                }
                 match path.state {
-                    EvState::AssumedBad => {
-                        count.bad += 1;
-                        let key = (path.port.get(), label(path));
-                        if !bad.contains(&key) {
-                            changes.push(change(&key, path.packets, true, format!("{:?}", path.why)));
-                        }
-                        now.insert(key);
-                    }
+                    EvState::AssumedBad => count.bad += 1,
                     EvState::Denied => count.denied += 1,
                     EvState::Skip if path.active => {
                         count.active += 1;
@@ -297,7 +312,7 @@ impl Probe for QueueProbe {
             }
             let back = bad.difference(&now);
             changes.extend(back.map(|key| change(key, 0, false, "Probed".to_owned())));
-            *bad = now;
+            (*bad, *active) = (now, active_now);
             let named = paths.iter().filter_map(|path| Some((path.name.clone()?, path.packets)));
             samples.push(EndSample {
                 id,
