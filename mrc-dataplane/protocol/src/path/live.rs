@@ -54,16 +54,25 @@ impl PathSet {
         self.words.get(usize::from(index))?.encap
     }
 
-    /// A path that failed or returned since it was last told, and whether it is bad. Unlike an event, none is lost.
+    /// A path that failed, returned or was forbidden since it was last told, and whether it or a copy is bad: reports are about
+    /// all copies (§7.1). Unlike an event, none is lost.
     pub(crate) fn poll_report(&mut self) -> Option<(u32, bool)> {
         while let Some(index) = self.unreported.first() {
             self.unreported.clear(index);
             if let Some(name) = self.name(index) {
-                let bad = self.paths[usize::from(index)].state == EvState::AssumedBad;
+                let bad = |copy: EvIndex| self.paths[usize::from(copy)].state == EvState::AssumedBad;
+                let bad = self.copies(index).any(bad);
                 return Some((name, bad));
             }
         }
         None
+    }
+
+    /// The path and all others with its EV on its port.
+    fn copies(&self, index: EvIndex) -> impl Iterator<Item = EvIndex> + '_ {
+        let entry = self.entry(index);
+        let same = self.with_entropy(self.entropy(index)).iter().copied();
+        same.filter(move |&other| self.entry(other) == entry)
     }
 
     /// The controller's word on a path: the rows of §8.2.
@@ -76,6 +85,10 @@ impl PathSet {
             EntryState::AssumedBad => Happening::Banish,
             EntryState::Denied => Happening::Deny,
         };
+        // A copy that this one spoke for may be at the floor, not bad (§8.2 (1)).
+        if self.paths[usize::from(index)].state == EvState::AssumedBad {
+            self.unreported.set(index);
+        }
         // Of this copy alone: the caller names the others too, if they are meant (§7.1).
         self.handle_one(index, happening, Reason::Controller, now, 0);
     }
@@ -83,6 +96,13 @@ impl PathSet {
     /// Puts another EV in the place of one. Nothing of what was learned about the old one counts for it.
     pub(crate) fn replace(&mut self, index: EvIndex, new: &ProfileEv, now: Instant) {
         let old_port = self.entry(index).port;
+        if self.paths[usize::from(index)].state == EvState::AssumedBad {
+            // It spoke for copies that may be at the floor, not bad (§8.2 (1)).
+            let copies: Vec<EvIndex> = self.copies(index).collect();
+            for copy in copies {
+                self.unreported.set(copy);
+            }
+        }
         self.withdraw(index);
         self.reverse.forget(index);
         self.unreported.clear(index);

@@ -96,12 +96,13 @@ impl PathSet {
     }
 
     /// The path of the next data packet, on a port with room (MRC 1.0 §9.3.1, §11.2.2). `avoid`: the path that lost the
-    /// packet before.
+    /// packet before, and so all copies of its EV.
     pub(crate) fn select(&mut self, room: PortSet, avoid: Option<EvIndex>, now: Instant, rtt_ns: u64) -> Choice {
         let ports = room.intersection(self.usable);
         if ports.intersection(self.active_ports).is_empty() {
             return Choice::Wait(None);
         }
+        let lost = avoid.map(|index| self.entry(index));
         let mut restored = None;
         let mut avoided = None;
         let mut wait = None;
@@ -118,8 +119,8 @@ impl PathSet {
             } else if floor > now {
                 // P23: once per round trip.
                 wait = earlier(wait, Some(floor));
-            } else if step == Step::Use && Some(index) == avoid {
-                avoided = avoid;
+            } else if step == Step::Use && lost == Some(path.entry()) {
+                avoided = Some(index);
             } else if step == Step::Use {
                 found = Some(index);
                 break;
@@ -135,7 +136,7 @@ impl PathSet {
         }
         // Rule 4.
         match found
-            .or(restored.filter(|&index| Some(index) != avoid))
+            .or(restored.filter(|&index| lost != Some(self.entry(index))))
             .or(avoided)
             .or(restored)
         {

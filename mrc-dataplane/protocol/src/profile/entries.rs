@@ -47,6 +47,8 @@ pub enum EntryState {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     ev: Option<PortEv>,
+    /// A number that it shares with its copies and with no other EV, for as long as it has this EV.
+    tag: u32,
     /// What the controller set last: where new queue pairs begin (api.md §4.7).
     set: EntryState,
     /// Queue pairs whose path of this name failed.
@@ -62,6 +64,8 @@ pub(super) struct Entries {
     /// Indices by EV, then index: controllers fill large arrays one entry a call, so that finding must not be linear.
     order: Vec<u32>,
     era: u32,
+    /// This tag and those after it were never used.
+    next_tag: u32,
 }
 
 impl Entries {
@@ -76,10 +80,12 @@ impl Entries {
     fn new(evs: Vec<Option<PortEv>>) -> Self {
         let mut entries = Self {
             order: (0..evs.len() as u32).collect(),
-            list: evs
-                .into_iter()
-                .map(|ev| Entry {
+            next_tag: evs.len() as u32,
+            list: (0..)
+                .zip(evs)
+                .map(|(tag, ev)| Entry {
                     ev,
+                    tag,
                     set: EntryState::Good,
                     bad_qps: 0,
                     era: 1,
@@ -88,6 +94,11 @@ impl Entries {
             era: 1,
         };
         entries.sort();
+        for index in 0..entries.len() {
+            if let Some(first) = entries.ev(index).and_then(|ev| entries.find(Some(ev))) {
+                entries.list[index as usize].tag = first;
+            }
+        }
         entries
     }
 
@@ -97,6 +108,26 @@ impl Entries {
 
     pub(super) fn ev(&self, index: u32) -> Option<PortEv> {
         self.entry(index)?.ev
+    }
+
+    /// What feedback about an entry and its copies is told by, where its own bits are too many (wire-format.md §3, W5).
+    pub(super) fn tag(&self, index: u32) -> Option<u32> {
+        self.entry(index).map(|entry| entry.tag)
+    }
+
+    /// The tag of an entry that is to have `ev`: that of its copies, or else a new one. The old one may go on naming copies,
+    /// and packets in flight, and is not to be taken for another path.
+    fn tag_for(&mut self, index: u32, ev: Option<PortEv>) -> u32 {
+        let copy = ev.and_then(|ev| self.find(Some(ev)));
+        if let Some(tag) = copy.and_then(|copy| self.tag(copy)) {
+            return tag;
+        }
+        if let Some(Entry { ev: None, tag, .. }) = self.entry(index) {
+            return *tag;
+        }
+        let tag = self.next_tag;
+        self.next_tag = tag.wrapping_add(1);
+        tag
     }
 
     /// The state of the entry: DENIED, or else ASSUMED_BAD if the controller or any queue pair says so (api.md §4.7).
@@ -132,6 +163,7 @@ impl Entries {
 
     /// Puts an EV with a state in place of another one.
     pub(super) fn replace(&mut self, index: u32, ev: Option<PortEv>, state: EntryState) {
+        let tag = self.tag_for(index, ev);
         let old = self.positions(self.ev(index));
         let place = self
             .order
@@ -149,6 +181,7 @@ impl Entries {
         if let Some(entry) = self.list.get_mut(index as usize) {
             *entry = Entry {
                 ev,
+                tag,
                 set: state,
                 bad_qps: 0,
                 era,
@@ -158,11 +191,18 @@ impl Entries {
 
     /// Replaces all copies at once: sorting is cheaper than moving them one by one.
     pub(super) fn replace_all(&mut self, copies: &[u32], ev: Option<PortEv>, state: EntryState) {
+        let shared = copies.first().map(|&first| self.tag_for(first, ev));
         for &index in copies {
             let era = self.next_era();
+            // Entries that are not populated have nothing in common.
+            let tag = match (shared, ev) {
+                (Some(tag), Some(_)) => tag,
+                _ => self.tag_for(index, ev),
+            };
             if let Some(entry) = self.list.get_mut(index as usize) {
                 *entry = Entry {
                     ev,
+                    tag,
                     set: state,
                     bad_qps: 0,
                     era,
@@ -219,9 +259,13 @@ impl Entries {
         self.era
     }
 
-    /// A later array goes on counting, so that marks of this one mean nothing there.
+    /// A later array goes on counting, so that marks and tags of this one mean nothing there.
     #[must_use]
     pub(super) fn after(mut self, old: &Self) -> Self {
+        self.next_tag = self.next_tag.wrapping_add(old.next_tag);
+        for entry in &mut self.list {
+            entry.tag = entry.tag.wrapping_add(old.next_tag);
+        }
         self.era = old.era;
         let era = self.next_era();
         for entry in &mut self.list {

@@ -23,7 +23,7 @@ pub struct ProfileEv {
     /// The 32 bits in the packets, which SACKs reflect.
     ///
     /// With STEV and UDP the wire value itself. With SRv6 the unexpanded EV if it has at most 32 bits, left-aligned, else
-    /// the index of the entry (W5). Copies of an entry share a tag, since feedback is about all of them.
+    /// a number of its own (W5). Copies of an entry share a tag, since feedback is about all of them.
     pub tag: Ev,
     /// Egress port.
     pub port: PortNum,
@@ -215,7 +215,7 @@ impl EvProfile {
         let ev = self.entries.ev(entry)?;
         // ONLINE, every entry expands.
         let output = expansion.output(&ev.value).ok()?;
-        let tag = output.tag(layout).or_else(|| self.srv6_tag(expansion, &ev));
+        let tag = output.tag(layout).or_else(|| self.srv6_tag(expansion, entry, &ev));
         Some(ProfileEv {
             tag: tag?,
             port: ev.port,
@@ -229,11 +229,11 @@ impl EvProfile {
     }
 
     /// Any injective tag would do: nobody but this side interprets it (wire-format.md §3, W5).
-    fn srv6_tag(&self, expansion: &Expansion, ev: &PortEv) -> Option<Ev> {
+    fn srv6_tag(&self, expansion: &Expansion, entry: u32, ev: &PortEv) -> Option<Ev> {
         if expansion.taken_bits() <= 32 {
             Some(Ev(ev.value.first_u32()))
         } else {
-            self.entries.find(Some(*ev)).map(Ev)
+            self.entries.tag(entry).map(Ev)
         }
     }
 

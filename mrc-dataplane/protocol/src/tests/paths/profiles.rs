@@ -200,6 +200,73 @@ fn weights_are_copies() {
     );
 }
 
+fn exchange(profiles: &mut Profiles, old: PortEv, new: PortEv) -> Touched {
+    let list = [Replace {
+        old: Some(old),
+        new: Some(new),
+        state: EntryState::Good,
+        all_copies: false,
+    }];
+    let change = EvChange {
+        entries: Some(EvOp::Replace(&list)),
+        ..EvChange::default()
+    };
+    profiles.modify(ID, &change).unwrap()
+}
+
+/// wire-format.md §3, W5: a tag names one path, also when one of several copies of an EV is exchanged; and the queue pair needs
+/// to hear of that one only.
+#[test]
+fn tags_of_srv6_name_one_path_when_a_copy_is_exchanged() {
+    let entry = |last| ev(&[0x5f, 0, 0, last, 0xaa, last], 1);
+    let entries = [entry(1), entry(1), entry(1), entry(2)];
+    let mut profiles = profiles(FormatMode::Srv6, &[32, 16, 16, 16, 16], &entries);
+    let (mut a, _) = pair(&profiles);
+    let tags = |profiles: &Profiles| -> Vec<Ev> {
+        let universe = profiles.ev(ID).unwrap().universe(PORTS, EvLayout::FlowHigh);
+        universe.iter().map(|path| path.tag).collect()
+    };
+    let before = tags(&profiles);
+    assert!(before[0] == before[1] && before[1] == before[2] && before[2] != before[3]);
+    let touched = exchange(&mut profiles, entry(1), entry(3));
+    assert_eq!(touched, Touched::Entries(vec![0]));
+    tell(&profiles, &touched, &mut a);
+    let after = tags(&profiles);
+    assert_eq!(after[1..], before[1..], "nobody is told of these");
+    assert!(!before.contains(&after[0]), "{after:?} after {before:?}");
+    let used: Vec<Ev> = a.qp.ev_states().map(|view| view.entry.ev).collect();
+    assert_eq!(used, after);
+    let touched = exchange(&mut profiles, entry(3), entry(1));
+    tell(&profiles, &touched, &mut a);
+    assert_eq!(tags(&profiles), before, "a copy again");
+}
+
+/// §7.1, §8.2 (1): what a copy reported is taken back when the controller takes that copy away, and the others are at the floor.
+#[test]
+fn an_entry_is_not_bad_for_a_copy_that_is_gone() {
+    for deny in [true, false] {
+        let [one, other, ..] = four();
+        let mut profiles = profiles(FormatMode::Stev, &[16, 16], &[one, one]);
+        let (mut a, mut b) = pair(&profiles);
+        let mut binding = profiles.bind(ID).unwrap();
+        ping(&mut a, &mut b, PathVerdict::AlwaysSkip);
+        let states: Vec<EvState> = a.qp.ev_states().map(|view| view.state).collect();
+        assert_eq!(states, [EvState::AssumedBad, EvState::Skip], "one is at the floor");
+        report(&mut profiles, &mut binding, &mut a);
+        let state = |profiles: &Profiles| profiles.ev(ID).unwrap().entry(1).1;
+        assert_eq!(state(&profiles), Some(EntryState::AssumedBad));
+        let touched = if deny {
+            set(&mut profiles, one, EntryState::Denied, false)
+        } else {
+            exchange(&mut profiles, one, other)
+        };
+        assert_eq!(touched, Touched::Entries(vec![0]));
+        tell(&profiles, &touched, &mut a);
+        report(&mut profiles, &mut binding, &mut a);
+        assert_eq!(state(&profiles), Some(EntryState::Good));
+    }
+}
+
 /// §7.1: an entry gets another EV under a queue pair that has packets in flight on it, even one of another plane.
 #[test]
 fn an_entry_is_exchanged_on_a_live_queue_pair() {
@@ -211,17 +278,7 @@ fn an_entry_is_exchanged_on_a_live_queue_pair() {
             assert_eq!(a.poll_all().len(), 16);
         }
         let new = ev(&[0, 9, 0xc0, 9], num);
-        let list = [Replace {
-            old: Some(four()[0]),
-            new: Some(new),
-            state: EntryState::Good,
-            all_copies: false,
-        }];
-        let change = EvChange {
-            entries: Some(EvOp::Replace(&list)),
-            ..EvChange::default()
-        };
-        let touched = profiles.modify(ID, &change).unwrap();
+        let touched = exchange(&mut profiles, four()[0], new);
         tell(&profiles, &touched, &mut a);
         talk(&mut a, &mut b);
         if in_flight {

@@ -119,3 +119,27 @@ fn a_walk_that_ends_a_pass_still_meets_every_path() {
         before = Some(index);
     }
 }
+
+/// §8.3: a retransmission avoids the EV of its lost copy, however often that stands in the universe.
+#[test]
+fn a_retransmission_avoids_all_copies_of_the_path_that_lost_it() {
+    let entry = |ev| EvEntry {
+        ev: Ev(ev),
+        port: port(1),
+    };
+    let config = PathConfig {
+        active: Some(4),
+        ..PathConfig::explicit([entry(7), entry(7), entry(7), entry(8)].to_vec())
+    };
+    let mut paths = PathSet::new(&config, [7; 32]).unwrap();
+    for _ in 0..20 {
+        for lost in 0..3 {
+            let choice = paths.select(PortSet::first(1), Some(lost), Instant::ZERO, 1);
+            assert_eq!(choice, Choice::Path(3));
+        }
+    }
+    let alone = PathConfig::explicit([entry(7), entry(7)].to_vec());
+    let mut paths = PathSet::new(&alone, [7; 32]).unwrap();
+    let choice = paths.select(PortSet::first(1), Some(0), Instant::ZERO, 1);
+    assert!(matches!(choice, Choice::Path(_)), "there is no other: {choice:?}");
+}
