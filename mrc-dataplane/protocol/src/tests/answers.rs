@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use mrc_wire::{Bth, Headers, NackReason, Opcode, PathVerdict, Peth, Tick};
+use mrc_wire::{Bth, Headers, NackReason, Opcode, PathVerdict, Peth, Tick, TrafficClass};
 
 use super::errors::nak_of;
 use crate::attr::Tuning;
@@ -236,4 +236,26 @@ fn failed_receiver_looks_for_no_way_back() {
     a.post(write(1, 1, 0));
     b.hear(&a.poll_all());
     assert!(b.cx(|qp, cx| qp.poll_ev_probe(cx)).is_some(), "a live one does");
+}
+
+// protocol.md §2.1, §12: Dynamic MPR and packets that may be trimmed need both sides.
+#[test]
+fn features_of_one_side_are_not_in_force() {
+    for (own, peer) in [(true, false), (false, true), (true, true)] {
+        let setup = Setup::default();
+        let (mut a, _) = setup.pair();
+        let mut create = setup.create(0xa);
+        create.path.fabric_trims = own;
+        a.qp = Qp::new(create).unwrap();
+        let (init, mut rtr, rts) = setup.attrs(0xb);
+        (rtr.dynamic_mpr, rtr.peer.dynamic_mpr) = (own, peer);
+        rtr.peer.trim_nack = peer;
+        a.qp.handle_init(&init).unwrap();
+        a.qp.handle_rtr(&rtr, a.now).unwrap();
+        a.qp.handle_rts(&rts, a.now).unwrap();
+        assert_eq!(a.qp.handle_window(4).is_ok(), own && peer);
+        a.post(write(1, 1, 0));
+        let class = a.poll().unwrap().sent.class;
+        assert_eq!(class == TrafficClass::Trimmable, own && peer, "{own} {peer}: {class:?}");
+    }
 }

@@ -423,3 +423,19 @@ fn window_in_packets_only_has_no_bytes() {
     cc.set_link_bps(1);
     assert!(cc.can_send(PortSet::first(2)));
 }
+
+// protocol.md §5.3, P5: a window without algorithm asks too when less than another packet fits.
+#[test]
+fn last_packet_before_a_window_without_control_closes_asks() {
+    let (mut a, _) = Setup {
+        cc: Qpcc::uncontrolled(NsccParams::new(&network()), 192),
+        ..setup()
+    }
+    .pair();
+    a.post(write(1, 4096 * 40, 0));
+    let sent = a.poll_writes();
+    assert_eq!(sent.len() as u64, MAX_WND.div_ceil(4184));
+    let asks: Vec<bool> = sent.iter().map(|wire| wire.sent.bth.a).collect();
+    let first = asks.iter().position(|&asks| asks);
+    assert_eq!(first, Some((MAX_WND / 4184) as usize - 1), "4184 bytes no longer fit");
+}
