@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use netns_lab::{Lab, Process};
 
@@ -25,6 +25,7 @@ pub(crate) enum News {
 pub(crate) struct Agents {
     processes: Vec<Process>,
     inputs: Vec<ChildStdin>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 /// The hidden command by which this program becomes an agent.
@@ -36,6 +37,7 @@ impl Agents {
         let mut agents = Agents {
             processes: Vec::new(),
             inputs: Vec::new(),
+            readers: Vec::new(),
         };
         for (host, place) in lab.hosts().enumerate() {
             // This very program, even if another build has taken its place in the meantime.
@@ -51,7 +53,7 @@ impl Agents {
             agents.inputs.push(process.stdin.take().ok_or_else(|| closed("input"))?);
             agents.processes.push(process);
             let news = news.clone();
-            thread::spawn(move || {
+            agents.readers.push(thread::spawn(move || {
                 for line in BufReader::new(out).lines() {
                     let report = line.map_err(|e| e.to_string());
                     let report = report.and_then(|line| serde_json::from_str(&line).map_err(|e| e.to_string()));
@@ -64,7 +66,7 @@ impl Agents {
                     }
                 }
                 let _ = news.send(News::Gone(host, "the agent has ended".to_owned()));
-            });
+            }));
         }
         Ok(agents)
     }
@@ -93,6 +95,10 @@ impl Agents {
         self.inputs.clear();
         for process in &mut self.processes {
             let _ = process.wait();
+        }
+        // Then their last words have been said, and nobody takes them for those of the next run's.
+        for reader in self.readers {
+            let _ = reader.join();
         }
     }
 }

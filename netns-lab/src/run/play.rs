@@ -151,6 +151,11 @@ pub(crate) fn play(
     play.run()?;
     play.progress.end();
     play.agents.quit();
+    for late in news.try_iter() {
+        if let News::Signal(signal) = late {
+            return Err(RunError::Signal(signal));
+        }
+    }
     let mut record = play.record;
     for capture in captures {
         let captured = capture.stop()?;
