@@ -222,7 +222,7 @@ fn mistakes_are_told_in_one_line_that_says_what_would_be_right() {
         (&["run", "none.toml"], "mrc-sim: none.toml cannot be read: "),
         (
             &["run", "bulk", "--case", "1T"],
-            "mrc-sim: bulk: there is no case \"1T\": choose one of 100M, 10G, 400G\n",
+            "mrc-sim: bulk: there is no case \"1T\": choose one of 25M, 100M, 10G, 400G\n",
         ),
         (
             &["run", "bulk", "--set", "seed"],
@@ -286,7 +286,7 @@ fn mistakes_are_told_in_one_line_that_says_what_would_be_right() {
                 "--set",
                 "limits.memory_mib=1000",
             ],
-            "mrc-sim: bulk: workload.message_bytes makes 8.389e6 messages: the run would",
+            "mrc-sim: bulk: workload.message_bytes makes 4.194e6 messages: the run would",
         ),
         (
             &["run", "bulk", "--sample-us", "0.000001", "--series", "/tmp"],

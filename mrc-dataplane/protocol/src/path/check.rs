@@ -18,14 +18,28 @@ const PREPAID_PROBES: u16 = 8;
 /// One path's probing, but for its time: there are many paths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Check {
-    /// Bits 0-3: failures since the last success, that is how often the wait has doubled. Bit 7: in flight.
+    /// Bits 0-3: failures since the last success, that is how often the wait has doubled. Bits 4-6: how often a failure
+    /// has ended a row of successes. Bit 7: in flight.
     flags: u8,
     successes: u8,
 }
 
 impl Check {
     const IN_FLIGHT: u8 = 0x80;
+    const DOUBLINGS: u8 = 0x0f;
     const MAX_DOUBLINGS: u8 = 10;
+    const ENDED_ROWS: u8 = 0x70;
+    const ENDED_ROW: u8 = 0x10;
+
+    /// The failures that ended a row, as they stand in `flags`; one more if one ends now.
+    fn ended_rows(self, ends: bool) -> u8 {
+        let ended = self.flags & Self::ENDED_ROWS;
+        if ends && ended < Self::ENDED_ROWS {
+            ended + Self::ENDED_ROW
+        } else {
+            ended
+        }
+    }
 
     pub(super) fn set_in_flight(&mut self) {
         self.flags |= Self::IN_FLIGHT;
@@ -41,25 +55,32 @@ impl Path {
 
     /// Failed: twice as long, up to 1 s.
     pub(super) fn back_off(&mut self, now: Instant) {
-        let doublings = ((self.check.flags & !Check::IN_FLIGHT) + 1).min(Check::MAX_DOUBLINGS);
+        let doublings = ((self.check.flags & Check::DOUBLINGS) + 1).min(Check::MAX_DOUBLINGS);
         self.check = Check {
-            flags: doublings,
+            flags: doublings | self.check.ended_rows(self.check.successes > 0),
             successes: 0,
         };
         self.check_at = now + (MS << doublings).min(SEC);
     }
 
     /// Succeeded: the next follows as soon as the pace permits. How many in a row.
+    ///
+    /// Unless failures have ended such rows: then after 2, 4, ... 128 ms, because a peer that limits its answers (§14, P29) might
+    /// leave out every other one for ever.
     pub(super) fn succeed(&mut self, now: Instant) -> u8 {
         let successes = self.check.successes.saturating_add(1);
-        self.check = Check { flags: 0, successes };
-        self.check_at = now;
+        let flags = self.check.ended_rows(false);
+        self.check = Check { flags, successes };
+        self.check_at = match flags / Check::ENDED_ROW {
+            0 => now,
+            ended => now + (MS << ended),
+        };
         successes
     }
 
     pub(super) fn check_at_once(&mut self, now: Instant) {
         self.check = Check {
-            flags: self.check.flags & Check::IN_FLIGHT,
+            flags: self.check.flags & (Check::IN_FLIGHT | Check::ENDED_ROWS),
             successes: 0,
         };
         self.check_at = now;

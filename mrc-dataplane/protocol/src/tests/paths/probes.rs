@@ -124,6 +124,31 @@ fn successes_before_a_failure_do_not_count() {
     assert_eq!(probes, 4 + 1 + 5);
 }
 
+// protocol.md §9.1, §14 (P29): a peer that answers only so many probes a second must not keep a path bad for ever.
+#[test]
+fn a_path_comes_back_although_the_peer_limits_its_answers() {
+    let (mut a, mut b) = Setup {
+        trimming: false,
+        ..setup(1, 4, 2, 1)
+    }
+    .pair();
+    let bad = ping(&mut a, &mut b, PathVerdict::AlwaysSkip).sent.ev;
+    // At most one answer in 10 ms: of probes that follow one another at once, it leaves out nine of ten.
+    let (mut quiet_until, mut probes) = (a.now, 0);
+    while view(&a, bad).state == EvState::AssumedBad {
+        a.wait_for_timeout();
+        for wire in a.poll_all() {
+            probes += 1;
+            assert!(probes < 100, "it never comes back");
+            if a.now >= quiet_until {
+                quiet_until = a.now + 10_000_000;
+                let back = b.receive_all(&[wire]);
+                a.hear(&back);
+            }
+        }
+    }
+}
+
 // protocol.md §9.1: at most max(1, 10 %) of the data packets; without data one a millisecond.
 #[test]
 fn probes_of_many_bad_paths_keep_to_a_tenth_of_the_data() {
