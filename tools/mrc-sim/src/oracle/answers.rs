@@ -143,7 +143,8 @@ impl Flow {
         }
         (model.unsacked_bytes, model.unsacked_ns) = (0, None);
         model.in_burst = true;
-        if seth.pr {
+        // §9.1: an answer may come in parts, of which the first begins behind cack_psn.
+        if seth.pr && base <= cack + 1 {
             model.budget.answer_probe(&self.name, now_ns)?;
         }
         model.new_bytes = 0;
