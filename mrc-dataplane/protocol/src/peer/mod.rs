@@ -8,7 +8,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use mrc_wire::{Bth, Erth, Ev, EvLayout, Headers, Opcode, Packet, PortNum, PortSet, Psn, Qpn, TrafficClass};
+use mrc_wire::{
+    Bth, EndpointOp, Erth, Ev, EvLayout, Headers, Opcode, Packet, PortNum, PortSet, Psn, Qpn, TrafficClass, Tseth,
+};
 
 pub use self::answer::{EndpointDrop, EndpointLimits, EndpointReply};
 use self::doubt::Doubts;
@@ -171,14 +173,9 @@ impl EndpointOps {
         };
         let id = self.ids.take();
         peer.status.sent(id, port, now);
-        let headers = Headers::EndpointRequest(Erth {
-            op: mrc_wire::EndpointOp::PORT_STATUS_UPDATE,
-            port_status_mask: peer.status.mask().bits(),
-            tx_timestamp: now.tick(),
-            ftype: mrc_wire::Tseth::FTYPE_PRESENT,
-        });
+        let (bth, headers) = self.request(id, EndpointOp::PORT_STATUS_UPDATE, peer.status.mask(), now);
         Some(EndpointRequest {
-            bth: self.request_bth(id),
+            bth,
             headers,
             ev: self.any_ev(),
             encap: None,
@@ -191,14 +188,9 @@ impl EndpointOps {
         let port = peer.doubts.next_port(peer.doubted(), room, now)?;
         let id = self.ids.take();
         peer.doubts.sent(id, port, now);
-        let headers = Headers::EndpointRequest(Erth {
-            op: mrc_wire::EndpointOp::EV_PROBE,
-            port_status_mask: 0,
-            tx_timestamp: now.tick(),
-            ftype: mrc_wire::Tseth::FTYPE_PRESENT,
-        });
+        let (bth, headers) = self.request(id, EndpointOp::EV_PROBE, PortSet::EMPTY, now);
         Some(EndpointRequest {
-            bth: self.request_bth(id),
+            bth,
             headers,
             ev: self.any_ev(),
             encap: None,
@@ -245,11 +237,19 @@ impl EndpointOps {
         self.probes.expire(now);
     }
 
-    fn request_bth(&self, id: u16) -> Bth {
-        Bth {
+    /// What a request says; its PSN is its id (wire-format.md §8). `ports` is for updates, and empty in probes.
+    fn request(&self, id: u16, op: EndpointOp, ports: PortSet, now: Instant) -> (Bth, Headers) {
+        let bth = Bth {
             p_key: self.p_key,
             ..Bth::new(Opcode::EndpointRequest, Qpn::ENDPOINT, Psn::new(id.into()))
-        }
+        };
+        let headers = Headers::EndpointRequest(Erth {
+            op,
+            port_status_mask: ports.bits(),
+            tx_timestamp: now.tick(),
+            ftype: Tseth::FTYPE_PRESENT,
+        });
+        (bth, headers)
     }
 
     /// Any path will do; a new source port each time.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 
-use mrc_wire::{EndpointOp, Erth, Ev, Headers, PortNum, PortSet, Tick, Tseth};
+use mrc_wire::{EndpointOp, Ev, PortNum, PortSet, Tick};
 
 use super::{EndpointOps, EndpointRequest, RequestClass};
 use crate::profile::Containers;
@@ -195,14 +195,9 @@ impl EndpointOps {
             at: now,
             until,
         };
-        let headers = Headers::EndpointRequest(Erth {
-            op: EndpointOp::EV_PROBE,
-            port_status_mask: 0,
-            tx_timestamp: now.tick(),
-            ftype: Tseth::FTYPE_PRESENT,
-        });
+        let (bth, headers) = self.request(id, EndpointOp::EV_PROBE, PortSet::EMPTY, now);
         let request = EndpointRequest {
-            bth: self.request_bth(id),
+            bth,
             headers,
             ev: probe.ev,
             encap: probe.encap,
