@@ -124,9 +124,14 @@ impl Progress {
         self.floor + self.ahead.len() as u64
     }
 
-    /// Whether all of them were, or enough have failed.
+    /// Whether all of them were.
     pub fn is_complete(&self) -> bool {
-        self.done() >= self.seeds || !self.report.failures.is_empty()
+        self.done() >= self.seeds
+    }
+
+    /// How many of them failed.
+    pub fn failed(&self) -> usize {
+        self.report.failures.len()
     }
 
     /// Puts it into a file, which is whole at every instant.

@@ -121,6 +121,8 @@ struct Kept {
     done: u64,
     /// Of these, seeds that the file has.
     saved: u64,
+    /// Failures that the file has. Another one is kept at once: it may be the last that is waited for.
+    failed: usize,
     at: Option<Instant>,
     failure: Option<ProgressError>,
 }
@@ -132,6 +134,7 @@ impl Keeper {
         let kept = Kept {
             done,
             saved: done,
+            failed: 0,
             at: None,
             failure: None,
         };
@@ -148,11 +151,14 @@ impl Keeper {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.done = state.done();
         let stopping = self.stopping.load(Ordering::Relaxed);
-        let due = kept.at.is_none_or(|at| at.elapsed() >= Keeper::PAUSE) || state.is_complete();
+        let due = kept.at.is_none_or(|at| at.elapsed() >= Keeper::PAUSE)
+            || state.is_complete()
+            || state.failed() > kept.failed;
         if let Some(path) = self.path.as_ref().filter(|_| due || stopping) {
             kept.failure = state.save(path).err();
             if kept.failure.is_none() {
                 kept.saved = kept.done;
+                kept.failed = state.failed();
             }
             kept.at = Some(Instant::now());
         }
