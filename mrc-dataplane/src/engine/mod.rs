@@ -6,6 +6,7 @@
 //! One thread per configured core serves a queue of every port. A queue pair belongs to one thread for life, and its number
 //! says which in its low bits.
 
+mod by_hand;
 mod check;
 mod clock;
 mod collect;
@@ -41,6 +42,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use by_hand::ByHand;
 pub use command::{
     Command, CqId, CreateQp, EvEntryInfo, EvProfileInfo, EvSelection, Outcome, PathInfo, QpChange, QpInfo, QpRings,
     Reply, Rings, WindowInfo,

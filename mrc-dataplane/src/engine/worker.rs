@@ -171,6 +171,26 @@ impl Worker {
         any
     }
 
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Its clock stands still from now on, at a time that may lie ahead: that jump is no stall.
+    pub(super) fn hold(&mut self, now: Instant) {
+        self.set_time(now);
+        self.alive = now;
+    }
+
+    /// The time on a clock that stands still.
+    pub(super) fn set_time(&mut self, now: Instant) {
+        self.clock = self.clock.held(now);
+    }
+
+    /// Its clock goes on by itself. Time by hand may be ahead of it, and is waited for.
+    pub(super) fn release(&mut self) {
+        self.clock = self.clock.released();
+    }
+
     /// The thread slept until now; `planned` is when it wanted to wake up by itself.
     pub(super) fn slept(&mut self, planned: Option<Instant>) {
         let now = self.clock.now();

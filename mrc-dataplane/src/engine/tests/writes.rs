@@ -377,3 +377,33 @@ fn frames_for_a_queue_pair_of_another_thread_are_handed_over() {
     let counters = b.engine.counters();
     assert!(counters.handovers > 256, "{counters:?}");
 }
+
+#[test]
+fn engines_run_by_hand_do_nothing_by_themselves_and_go_on_when_released() {
+    let mut rig = Rig::new(&Choice::default());
+    let target = rig.b.target();
+    let bytes = pattern(6, 100_000);
+    rig.a.memory.write(0, &bytes);
+    let (a, b) = (rig.a.engine.clone(), rig.b.engine.clone());
+    let mut hands = [a.by_hand(), b.by_hand()];
+    let passes = a.counters().passes;
+    rig.a.write(1, &target, 0, bytes.len());
+    let mut rounds = 0;
+    let done = loop {
+        // Two engine threads that ran as well would make more passes than these.
+        assert_eq!(a.counters().passes, passes + rounds);
+        rounds += 1;
+        for hand in &mut hands {
+            hand.pass(rounds * 10_000);
+        }
+        if let Some(done) = rig.a.completions.pop().unwrap() {
+            break done;
+        }
+        assert!(rounds < 1000, "no completion: {:?}", a.counters());
+    };
+    assert_eq!(done.status, 0);
+    assert!(rig.b.memory.read(0, bytes.len()) == bytes);
+    drop(hands);
+    rig.a.write(2, &target, 0, bytes.len());
+    assert_eq!(rig.a.completion().status, 0);
+}
