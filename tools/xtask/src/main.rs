@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask demo`, `test`, `lint`, `spec`, `fuzz`, `bench`, `setup`.
+//! The project's chores: `cargo xtask demo`, `test`, `lint`, `spec`, `fuzz`, `guard`, `bench`, `setup`.
 //!
 //! Each command brings what it needs: a fresh Debian or Ubuntu with Rust, the C linker that Rust needs, and root or sudo
 //! is enough.
@@ -6,6 +6,7 @@
 mod citations;
 mod counts;
 mod fuzz;
+mod guard;
 mod packages;
 mod privilege;
 mod purity;
@@ -90,6 +91,12 @@ enum Chore {
         #[arg(long)]
         keep: bool,
     },
+    /// Whether the work per packet has grown: instruction counts against those in the repository (needs valgrind)
+    Guard {
+        /// Write the counts of now into the repository
+        #[arg(long)]
+        update: bool,
+    },
     /// Speed beside a bare `AF_XDP` loop in the same run (needs root or sudo)
     Bench {
         /// Handed on to the benchmark; `-- --help` lists them
@@ -140,6 +147,7 @@ fn main() -> ExitCode {
             false,
         ),
         Chore::Fuzz { target, seconds, keep } => fuzz::Fuzz { target, seconds, keep }.run(),
+        Chore::Guard { update } => guard::guard(update),
         Chore::Spec { api } => specification(api),
         Chore::Setup { purpose } => {
             let purpose = match purpose {

@@ -82,6 +82,11 @@ const TEST: &[Package] = &[
         why: "decodes our packets independently",
         brings: Brings::Command("tshark"),
     },
+    Package {
+        name: "valgrind",
+        why: "counts instructions per packet",
+        brings: Brings::Command("valgrind"),
+    },
 ];
 
 impl Purpose {

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use crate::counts::Counts;
-use crate::privilege::Privilege;
+use crate::privilege::{Privilege, in_path};
 use crate::steps::{Action, Step};
 use crate::summary::{Outcome, Row, Verdict, human};
 
@@ -59,7 +59,10 @@ fn reason_to_skip(step: &Step, privilege: Privilege, have_packages: bool) -> Opt
             "needs root"
         });
     }
-    (step.needs.packages && !have_packages).then_some("needs system packages")
+    if step.needs.packages && !have_packages {
+        return Some("needs system packages");
+    }
+    (step.needs.valgrind && in_path("valgrind").is_none()).then_some("needs valgrind")
 }
 
 fn run(step: &Step, privilege: Privilege) -> (Verdict, Counts) {
@@ -104,7 +107,7 @@ pub(crate) fn cargo(arguments: &[&str], privilege: Privilege, as_root: bool) -> 
 }
 
 /// The name of the variable that puts a program before everything that cargo runs.
-fn runner_variable(triple: &str) -> String {
+pub(crate) fn runner_variable(triple: &str) -> String {
     format!("CARGO_TARGET_{}_RUNNER", triple.to_uppercase().replace(['-', '.'], "_"))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::{citations, purity, spec};
+use crate::{citations, guard, purity, spec};
 
 /// One step of the test command.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Needs {
     pub root: bool,
     /// The system packages (BPF compiler, libelf, ...).
     pub packages: bool,
+    /// valgrind, which nothing else needs.
+    pub valgrind: bool,
 }
 
 /// When a step runs.
@@ -51,14 +53,22 @@ pub(crate) enum Action {
 const NOTHING: Needs = Needs {
     root: false,
     packages: false,
+    valgrind: false,
 };
 const PACKAGES: Needs = Needs {
     root: false,
     packages: true,
+    valgrind: false,
 };
 const ROOT: Needs = Needs {
     root: true,
     packages: true,
+    valgrind: false,
+};
+const VALGRIND: Needs = Needs {
+    root: false,
+    packages: true,
+    valgrind: true,
 };
 
 /// The lab's hosts share the cores with the test that drives them: one test at a time.
@@ -182,6 +192,13 @@ pub(crate) const STEPS: &[Step] = &[
             ],
             &[],
         ),
+    },
+    Step {
+        name: "guard",
+        what: "the work per packet has not grown: instruction counts of wire, protocol and engine",
+        needs: VALGRIND,
+        tier: Tier::Always,
+        action: Action::Look(guard::check),
     },
     Step {
         name: "docs",
