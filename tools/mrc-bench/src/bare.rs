@@ -78,17 +78,18 @@ impl Speed {
 /// A lab of two hosts with a socket each, for frames up to some size.
 pub(crate) struct Bare {
     // In the order in which they have to go.
-    sides: [Side; 2],
+    pub(crate) sides: [Side; 2],
     _steering: [Steering; 2],
     _lab: Lab,
     largest: usize,
-    run: u16,
+    pub(crate) run: u16,
 }
 
-struct Side {
-    socket: Xsk,
-    mac: [u8; 6],
-    address: Ipv4Addr,
+/// One of the two hosts.
+pub(crate) struct Side {
+    pub(crate) socket: Xsk,
+    pub(crate) mac: [u8; 6],
+    pub(crate) address: Ipv4Addr,
 }
 
 impl Bare {

@@ -57,6 +57,14 @@ pub(crate) enum BenchError {
         /// Wanted.
         pmtu: u32,
     },
+    /// No such row.
+    #[error("no row is called {name:?}; there are {known}")]
+    Row {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
     /// A write failed.
     #[error("a write failed: {status}")]
     Write {

@@ -1,15 +1,18 @@
 //! Speed of MRC as software beside bare AF_XDP loops in the same run.
 //!
-//! `mrc-bench bare` measures what the machine can do: two loops with a core each, and no protocol. `mrc-bench ratio` sets
-//! the engine beside it, in interleaved rounds, so that a noisy machine disturbs both alike.
+//! `mrc-bench bare` measures what the machine can do: two loops with a core each, and no protocol. `mrc-bench compare` sets
+//! the engine beside it and beside what else a user may pick, in interleaved rounds, so that a noisy machine disturbs all alike.
 
 mod bare;
+mod contest;
 mod error;
 mod frame;
 mod idle;
+mod kernel;
 mod ours;
-mod ratio;
+mod pingpong;
 mod report;
+mod rows;
 mod xsk;
 
 use std::process::ExitCode;
@@ -18,6 +21,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use bare::{Bare, Mode};
+use contest::Effort;
 use error::BenchError;
 
 #[derive(Parser)]
@@ -50,14 +54,23 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// The engine beside the bare loops: goodput of large writes, rate of small ones
-    Ratio {
+    /// The engine beside the bare loops and the kernel's sockets, row by row
+    Compare {
         /// How long each measurement lasts
         #[arg(long, default_value_t = 1.0)]
         seconds: f64,
         /// How many rounds; medians are printed
         #[arg(long, default_value_t = 5)]
         rounds: usize,
+        /// Three rounds of 0.3 s: a first look
+        #[arg(long, conflicts_with_all = ["seconds", "rounds"])]
+        quick: bool,
+        /// Only these rows (see `--list`)
+        #[arg(long, value_name = "ROW")]
+        only: Vec<String>,
+        /// Print the rows and stop
+        #[arg(long)]
+        list: bool,
         /// How many seconds to wait for an idle machine before each round
         #[arg(long, default_value_t = 60)]
         patience: u64,
@@ -84,12 +97,31 @@ fn main() -> ExitCode {
             };
             bare_rounds(frame, seconds, rounds, mtu, &modes, json)
         }
-        Command::Ratio {
+        Command::Compare { list: true, .. } => {
+            for row in rows::ROWS {
+                println!("{:<10} {}", row.name, row.what);
+            }
+            Ok(())
+        }
+        Command::Compare {
             seconds,
             rounds,
+            quick,
+            only,
             patience,
             json,
-        } => ratio_rounds(seconds, rounds, patience, json),
+            ..
+        } => {
+            let effort = if quick {
+                Effort {
+                    rounds: 3,
+                    seconds: 0.3,
+                }
+            } else {
+                Effort { rounds, seconds }
+            };
+            compare(&only, effort, Duration::from_secs(patience), json)
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -128,34 +160,39 @@ fn bare_rounds(
     Ok(())
 }
 
-fn ratio_rounds(seconds: f64, rounds: usize, patience: u64, json: bool) -> Result<(), BenchError> {
+fn compare(only: &[String], effort: Effort, patience: Duration, json: bool) -> Result<(), BenchError> {
+    let rows = rows::chosen(only)?;
     let mut busiest: f64 = 0.0;
-    let rows = ratio::run(rounds, seconds, |round| {
-        let busy = idle::wait(Duration::from_secs(patience));
-        busiest = busiest.max(busy);
-        eprintln!(
-            "round {} of {rounds}, machine {:.0} % busy with other things",
-            round + 1,
-            busy * 100.0
-        );
-    })?;
-    if json {
-        println!(
-            "{}",
-            report::json(&report::Comparison {
-                rounds,
-                busiest,
-                rows: &rows
-            })
-        );
-    } else {
-        print!("{}", report::ratio_table(rounds, &rows));
-        if idle::is_noisy(busiest) {
-            println!(
-                "the machine was up to {:.0} % busy with other things: these figures mean little",
-                busiest * 100.0
+    let mut lines = Vec::new();
+    for row in rows {
+        lines.extend(row.run(effort, &mut |round| {
+            let busy = idle::wait(patience);
+            busiest = busiest.max(busy);
+            eprintln!(
+                "{}, round {} of {}, machine {:.0} % busy with other things",
+                row.name,
+                round + 1,
+                effort.rounds,
+                busy * 100.0
             );
-        }
+        })?);
+    }
+    if json {
+        let comparison = report::Comparison {
+            rounds: effort.rounds,
+            seconds: effort.seconds,
+            busiest,
+            lines: &lines,
+        };
+        println!("{}", report::json(&comparison));
+        return Ok(());
+    }
+    print!("{}", report::table(effort, &lines));
+    if idle::is_noisy(busiest) {
+        println!(
+            "the machine was up to {:.0} % busy with other things: these figures mean little",
+            busiest * 100.0
+        );
     }
     Ok(())
 }

@@ -20,22 +20,23 @@ const SIGNAL_EVERY: u64 = 16;
 pub(crate) struct Ours {
     // In the order in which they have to go.
     connections: Vec<Connection>,
-    _sides: [Side; 2],
+    pub(crate) sides: [Side; 2],
     _lab: Lab,
 }
 
-struct Side {
-    device: DeviceContext,
+/// One of the two hosts.
+pub(crate) struct Side {
+    pub(crate) device: DeviceContext,
     domain: ProtectionDomain,
     context: Context,
-    memory: MemoryRegion,
+    pub(crate) memory: MemoryRegion,
 }
 
 /// Two connected queue pairs.
-struct Connection {
+pub(crate) struct Connection {
     pmtu: u32,
-    source: QueuePair,
-    _target: QueuePair,
+    pub(crate) source: QueuePair,
+    pub(crate) target: QueuePair,
     completions: CompletionQueue,
     memory: MemoryRegion,
     remote: RemoteRegion,
@@ -52,15 +53,14 @@ impl Ours {
             .collect::<Result<Vec<_>, BenchError>>()?;
         Ok(Ours {
             connections,
-            _sides: sides,
+            sides,
             _lab: lab,
         })
     }
 
     /// Writes of `len` bytes for `seconds`; returns how many completed per second.
     pub(crate) fn run(&self, pmtu: u32, len: usize, seconds: f64) -> Result<f64, BenchError> {
-        let connection = self.connections.iter().find(|connection| connection.pmtu == pmtu);
-        let connection = connection.ok_or(BenchError::NoConnection { pmtu })?;
+        let connection = self.connection(pmtu)?;
         std::thread::scope(|scope| {
             let application = scope.spawn(|| {
                 pin(0);
@@ -70,6 +70,14 @@ impl Ours {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
+    }
+}
+
+impl Ours {
+    /// The connection with this PMTU.
+    pub(crate) fn connection(&self, pmtu: u32) -> Result<&Connection, BenchError> {
+        let connection = self.connections.iter().find(|connection| connection.pmtu == pmtu);
+        connection.ok_or(BenchError::NoConnection { pmtu })
     }
 }
 
@@ -129,7 +137,7 @@ impl Connection {
         Ok(Connection {
             pmtu,
             source,
-            _target: target,
+            target,
             completions,
             memory: left.memory.clone(),
             remote: right.memory.remote(),

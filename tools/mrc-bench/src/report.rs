@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use crate::bare::{Mode, Speed};
+use crate::contest::{Effort, Line};
 use crate::frame::WRITE_OVERHEAD;
-use crate::ratio::Row;
 
 /// The middle of some measurements, and how far they spread.
 #[expect(clippy::struct_field_names, reason = "the value and the type are the same thing")]
@@ -103,33 +103,49 @@ pub(crate) fn bare_table(frame: usize, mtu: u32, rounds: usize, rows: &[BareRow]
 #[derive(Serialize)]
 pub(crate) struct Comparison<'a> {
     pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
     /// The largest share of its time that the machine was busy with other things before a round.
     pub(crate) busiest: f64,
-    pub(crate) rows: &'a [Row],
+    pub(crate) lines: &'a [Line],
 }
 
 /// The table of the comparison.
-pub(crate) fn ratio_table(rounds: usize, rows: &[Row]) -> String {
-    let mut text = format!("one plane, one queue pair, a core a host; {rounds} interleaved rounds, medians\n");
-    text.push_str("message   PMTU  frame |    ours    bare    fair  Gb/s |    ours    bare    fair  Mpps | of bare of fair spread\n");
-    for row in rows {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{:>7} {:>6} {:>6} | {:>7.3} {:>7.3} {:>7.3}       | {:>7.3} {:>7.3} {:>7.3}       | {:>5.0} % {:>5.0} % {:>4.0} %",
-            row.message_bytes,
-            row.pmtu,
-            row.frame_bytes,
-            row.ours_gbps,
-            row.bare_gbps,
-            row.fair_gbps,
-            row.ours_mpps.median,
-            row.bare_mpps.median,
-            row.fair_mpps.median,
-            row.to_bare.median * 100.0,
-            row.to_fair.median * 100.0,
-            row.to_bare.spread_percent()
-        );
+pub(crate) fn table(effort: Effort, lines: &[Line]) -> String {
+    let mut text = format!(
+        "one plane, a core a host; {} interleaved rounds of {} s, medians\n",
+        effort.rounds, effort.seconds
+    );
+    text.push_str(
+        "row        case                    unit     ours  beside            theirs    ratio    spread  goal\n",
+    );
+    for line in lines {
+        for (at, beside) in line.beside.iter().enumerate() {
+            let (row, label, unit) = if at == 0 {
+                (line.row, line.label.as_str(), line.unit)
+            } else {
+                ("", "", "")
+            };
+            let ours = if at == 0 {
+                format!("{:.3}", line.ours.median)
+            } else {
+                String::new()
+            };
+            let verdict = match beside.holds {
+                Some(true) => format!("{} holds", beside.goal),
+                Some(false) => format!("{} NOT MET", beside.goal),
+                None => String::new(),
+            };
+            let noise = if beside.noisy { " (noisy)" } else { "" };
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                text,
+                "{row:<10} {label:<23} {unit:<5} {ours:>7}  {:<14} {:>9.3} {:>8.2} {:>7.0} %  {verdict}{noise}",
+                beside.name,
+                beside.value.median,
+                beside.ratio.median,
+                beside.ratio.spread_percent()
+            );
+        }
     }
     text
 }

@@ -97,7 +97,7 @@ enum Chore {
         #[arg(long)]
         update: bool,
     },
-    /// Speed beside a bare `AF_XDP` loop in the same run (needs root or sudo)
+    /// Speed beside bare `AF_XDP` loops and the kernel's sockets in the same run (needs root or sudo)
     Bench {
         /// Handed on to the benchmark; `-- --help` lists them
         #[arg(last = true)]
@@ -169,15 +169,19 @@ fn main() -> ExitCode {
 struct LabProgram {
     name: &'static str,
     cargo: &'static [&'static str],
+    needs: Purpose,
 }
 
 const DEMO: LabProgram = LabProgram {
     name: "the demo",
     cargo: &["run", "--release", "--locked", "-p", "mrc-demo", "--"],
+    needs: Purpose::Build,
 };
 const BENCH: LabProgram = LabProgram {
     name: "the benchmark",
-    cargo: &["run", "--release", "--locked", "-p", "mrc-bench", "--", "ratio"],
+    cargo: &["run", "--release", "--locked", "-p", "mrc-bench", "--", "compare"],
+    // `ip` takes segmentation offload away.
+    needs: Purpose::Test,
 };
 
 fn lab_program(program: &LabProgram, arguments: &[String], no_setup: bool) -> Result<ExitCode, String> {
@@ -189,7 +193,7 @@ fn lab_program(program: &LabProgram, arguments: &[String], no_setup: bool) -> Re
         ));
     }
     if !no_setup {
-        packages::install_missing(Purpose::Build, privilege).map_err(|e| e.to_string())?;
+        packages::install_missing(program.needs, privilege).map_err(|e| e.to_string())?;
     }
     println!("building {} (the first time takes minutes)", program.name);
     let mut command = run::cargo(program.cargo, privilege, true);
