@@ -205,13 +205,13 @@ impl Qpcc {
         !self.room().intersection(ports).is_empty()
     }
 
-    /// Less than one more packet fits, or the window is below the peer's SACK threshold: time to ask for an
+    /// Less than one more full packet fits, or the window is below the peer's SACK threshold: time to ask for an
     /// acknowledgement (protocol.md §5.3).
-    pub fn nearly_closed(&self, ports: PortSet, packet_bytes: u32, sack_gen_threshold_bytes: u32) -> bool {
+    pub fn nearly_closed(&self, ports: PortSet, sack_gen_threshold_bytes: u32) -> bool {
         let window = match &self.window {
             Window::Ports(_) => false,
             Window::Max(window) => {
-                window.cwnd_bytes().cast_signed() - self.inflight_bytes < i64::from(packet_bytes)
+                window.cwnd_bytes().cast_signed() - self.inflight_bytes < i64::from(window.params().mtu_bytes)
                     || window.cwnd_bytes() < u64::from(sack_gen_threshold_bytes)
             }
             Window::Nscc(nscc) => nscc.nearly_closed(self.inflight_bytes, sack_gen_threshold_bytes),

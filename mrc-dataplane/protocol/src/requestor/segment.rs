@@ -107,10 +107,7 @@ impl Requestor {
         let bytes = self.queue.by_place(place).segment(psn, self.conn.pmtu).nominal_bytes();
         env.cc.on_send(port, bytes);
         // P5: ask when the window is nearly closed, this packet counted.
-        let ask = ask
-            || env
-                .cc
-                .nearly_closed(env.paths.usable(), bytes, self.sack_gen_threshold_bytes);
+        let ask = ask || env.cc.nearly_closed(env.paths.usable(), self.sack_gen_threshold_bytes);
         self.write(psn, place, ev, rtx, ask, env)
     }
 

@@ -439,3 +439,17 @@ fn last_packet_before_a_window_without_control_closes_asks() {
     let first = asks.iter().position(|&asks| asks);
     assert_eq!(first, Some((MAX_WND / 4184) as usize - 1), "4184 bytes no longer fit");
 }
+
+// protocol.md §5.3: "cwnd - inflight < MTU", whatever was sent last; and a window below the peer's threshold asks each time.
+#[test]
+fn window_without_control_is_nearly_closed_when_no_full_packet_fits() {
+    let params = NsccParams::new(&Network::new(2, 1_000_000_000, 4184));
+    let mut cc = Qpcc::uncontrolled(params, 1000);
+    let cwnd = cc.cwnd_bytes().unwrap();
+    assert!(!cc.nearly_closed(ALL, cwnd as u32));
+    assert!(cc.nearly_closed(ALL, cwnd as u32 + 1));
+    cc.on_send(port(1), cwnd as u32 - 4184);
+    assert!(!cc.nearly_closed(ALL, 0));
+    cc.on_send(port(1), 1);
+    assert!(cc.nearly_closed(ALL, 0));
+}
