@@ -160,9 +160,9 @@ impl Requestor {
         }
     }
 
-    /// The highest PSN again, to provoke the Transport ACK (P9). Everything was delivered, so it is in no window.
+    /// The highest PSN again, to provoke the Transport ACK (P9). Everything was delivered, so it is not in flight.
     fn poll_resend(&mut self, env: &mut Env<'_>, ports: PortSet) -> Option<Transmit> {
-        let psn = self.max_psn_sent();
+        let psn = self.last_in_window();
         let counter = self.queue.owner(psn)?;
         let ev = self.choose(env, ports, None)?;
         self.waits.resend = false;

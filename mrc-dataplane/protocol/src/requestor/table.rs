@@ -264,6 +264,11 @@ impl Table {
         self.open.window(base)
     }
 
+    /// Is any of `from..to` sent and not ACKED?
+    pub(super) fn any_open(&self, from: Psn, to: Psn) -> bool {
+        self.open.first_set(from, to).is_some()
+    }
+
     // ---- lists
 
     fn link(&mut self, chain: Chain, place: u16) -> &mut Link {

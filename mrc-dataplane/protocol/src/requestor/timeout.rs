@@ -192,7 +192,7 @@ impl Requestor {
 
     /// To be called after every change: begins and ends waiting.
     pub(super) fn review(&mut self, env: &mut Env<'_>) {
-        let missing = self.unack_psn == self.max_psn_sent() && self.tack_psn != self.unack_psn;
+        let missing = self.tack_psn != self.max_psn_sent() && self.all_acked();
         let same = |wait: &AckWait| wait.tack_psn == self.tack_psn && wait.unack_psn == self.unack_psn;
         if !missing {
             self.waits.ack = None;
@@ -216,6 +216,20 @@ impl Requestor {
             self.waits.caution = Some(CAUTIOUS_PACKETS);
         }
         self.review_paths(env.paths, env.now, env.stats);
+    }
+
+    /// Have SACKs acknowledged everything that the window lets out (§5.8)? Cumulatively; or bit by bit, by somebody who does not
+    /// hold to it: then nothing else may be left to wait for, and the missing Transport ACK must end it (§14 "forged SACK").
+    fn all_acked(&self) -> bool {
+        let first = self.unack_psn.next();
+        !self.table.any_open(first, self.last_in_window().next())
+    }
+
+    /// The highest PSN that was sent and is inside the window.
+    pub(super) fn last_in_window(&self) -> Psn {
+        let last = self.unack_psn.add(self.limits.window);
+        let max = self.max_psn_sent();
+        if last.diff(max) < 0 { last } else { max }
     }
 
     /// The same for what depends on the paths only.

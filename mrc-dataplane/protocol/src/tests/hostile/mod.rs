@@ -1,6 +1,7 @@
 //! Whatever is done and whatever arrives, in any order: no panic, and what must hold holds (protocol.md §14).
 
 mod forgery;
+mod peer;
 mod world;
 
 use std::vec;
