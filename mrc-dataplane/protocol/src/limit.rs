@@ -47,6 +47,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slowest_bucket_fills_once_a_second() {
+        for per_s in [0, 1] {
+            let mut bucket = TokenBucket::new(per_s, 0);
+            let now = Instant::from_ns(SEC);
+            assert!(bucket.take(now) && !bucket.take(now + SEC - 1) && bucket.take(now + SEC));
+        }
+    }
+
+    #[test]
     fn burst_then_rate() {
         let mut bucket = TokenBucket::new(1000, 3);
         let now = Instant::from_ns(SEC);

@@ -157,11 +157,29 @@ mod tests {
         assert_eq!(reo.wnd_ns(&rtt, &cc), 800_000, "16 base round trips");
         reo.decay(&rtt, &cc, now + 799_999);
         assert_eq!(reo.wnd_ns(&rtt, &cc), 800_000);
+        now = now + 800_000;
+        reo.decay(&rtt, &cc, now);
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 750_000, "a sixteenth, after 16 round trips");
         for _ in 0..100 {
             now = now + 800_000;
             reo.decay(&rtt, &cc, now);
         }
         assert_eq!((reo.wnd_ns(&rtt, &cc), reo.same_path_ns(&rtt, &cc)), (150_000, 50_000));
+    }
+
+    // protocol.md §5.6: 16 base_rtt, or 16 of the shortest round trip where all are longer.
+    #[test]
+    fn tolerance_grows_with_the_shortest_round_trip() {
+        let cc = Qpcc::fixed(1);
+        let mut rtt = Rtt::default();
+        for _ in 0..100 {
+            rtt.sample(1_000_000);
+        }
+        let mut reo = Reordering::new(50_000);
+        for _ in 0..20 {
+            reo.on_spurious_loss(&rtt, &cc, Instant::from_ns(1));
+        }
+        assert_eq!(reo.wnd_ns(&rtt, &cc), 16_000_000);
     }
 
     // protocol.md §5.6 rule A: max(base RTT / 4, reo_min)

@@ -57,6 +57,9 @@ mod tests {
         assert_eq!(stalls.since(Instant::from_ns(15)), 5 + 15);
         assert_eq!(stalls.since(Instant::from_ns(40)), 5);
         assert_eq!(stalls.since(Instant::from_ns(45)), 0);
+        // One that turns out to have begun earlier, and gone on longer.
+        stalls.note(stall(25, 50));
+        assert_eq!(stalls.since(Instant::ZERO), 10 + 25);
     }
 
     #[test]

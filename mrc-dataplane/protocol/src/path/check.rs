@@ -260,3 +260,120 @@ impl PathSet {
         earlier(self.checks.next_due, self.checks.gate_timer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::PathConfig;
+    use crate::path::{Happening, Reason};
+    use crate::testing::{ALL, evs, port};
+
+    const NOW: Instant = Instant::from_ns(7 * SEC);
+
+    fn path() -> Path {
+        Path::new(evs(1, 1)[0])
+    }
+
+    // protocol.md §9.1: 1 ms after the verdict, then 2, 4, ... up to 1 s between failures.
+    #[test]
+    fn each_failure_doubles_the_wait_up_to_a_second() {
+        let mut path = path();
+        path.start_check(NOW);
+        assert_eq!(path.check_due(), Some(NOW + MS));
+        for n in 1..40 {
+            path.check.set_in_flight();
+            assert_eq!(path.check_due(), None, "one in flight");
+            path.back_off(NOW);
+            assert_eq!(path.check_due(), Some(NOW + (MS << n.min(10)).min(SEC)));
+        }
+        path.start_check(NOW);
+        path.back_off(NOW);
+        assert_eq!(path.check_due(), Some(NOW + 2 * MS), "a new verdict begins anew");
+    }
+
+    // protocol.md §9.1: a success is followed at once, but after each failure that ended a row of successes they wait: 2, 4, ... 128 ms.
+    #[test]
+    fn successes_wait_once_failures_have_ended_their_rows() {
+        let mut path = path();
+        path.start_check(NOW);
+        assert_eq!((path.succeed(NOW), path.check_due()), (1, Some(NOW)));
+        assert_eq!((path.succeed(NOW), path.check_due()), (2, Some(NOW)));
+        for ended in 1..12 {
+            path.back_off(NOW);
+            assert_eq!(path.check_due(), Some(NOW + 2 * MS), "the first in a row");
+            // One that ends no row does not count.
+            path.back_off(NOW);
+            assert_eq!(path.succeed(NOW), 1, "counted anew");
+            assert_eq!(path.check_due(), Some(NOW + (MS << ended.min(7))));
+        }
+    }
+
+    // protocol.md §8.2: probed at once when its port is up again; still at most one in flight.
+    #[test]
+    fn return_of_the_port_does_not_send_a_second_probe() {
+        let mut path = path();
+        path.start_check(NOW);
+        path.check_at_once(NOW + 5);
+        assert_eq!(path.check_due(), Some(NOW + 5));
+        path.check.set_in_flight();
+        path.check_at_once(NOW + 6);
+        assert_eq!(path.check_due(), None);
+    }
+
+    /// Twelve bad paths on two ports, all of which are due.
+    fn bad() -> PathSet {
+        let config = PathConfig {
+            active: Some(12),
+            min_active: Some(1),
+            ..PathConfig::explicit(evs(2, 12))
+        };
+        let mut set = PathSet::new(&config, [3; 32]).unwrap();
+        for index in 0..12 {
+            set.handle(index, Happening::Verdict, Reason::Verdict, NOW, 0);
+        }
+        set.handle_check_timeout(NOW + MS - 1);
+        assert!(!set.has_checks());
+        set.handle_check_timeout(NOW + MS);
+        assert!(set.has_checks());
+        set
+    }
+
+    // protocol.md §9.1: at most max(1, 10 %) of the data packets.
+    #[test]
+    fn ten_packets_pay_for_one_probe() {
+        let now = NOW + MS;
+        let mut set = bad();
+        assert!(set.poll_check(ALL, now).is_some(), "one that nobody paid for");
+        assert_eq!(set.poll_check(ALL, now), None);
+        for _ in 0..3 {
+            (0..9).for_each(|_| set.pay_for_checks());
+            assert_eq!(set.poll_check(ALL, now), None, "nine are not enough");
+            set.pay_for_checks();
+            assert!(set.poll_check(ALL, now).is_some());
+            assert_eq!(set.poll_check(ALL, now), None, "and it is used up");
+        }
+        // Without data one in a millisecond.
+        assert_eq!(set.next_check(), Some(now + MS));
+        assert_eq!(set.poll_check(ALL, now + MS - 1), None);
+        assert!(set.poll_check(ALL, now + MS).is_some());
+        assert_eq!(set.poll_check(ALL, now + MS), None);
+    }
+
+    #[test]
+    fn data_pays_for_eight_probes_in_advance() {
+        let now = NOW + MS;
+        let mut set = bad();
+        (0..10_000).for_each(|_| set.pay_for_checks());
+        let sent = (0..12).filter(|_| set.poll_check(ALL, now).is_some());
+        assert_eq!(sent.count(), 8);
+    }
+
+    #[test]
+    fn probes_leave_only_where_there_is_room() {
+        let mut set = bad();
+        assert_eq!(set.poll_check(PortSet::EMPTY, NOW + MS), None);
+        // All the bad ones are of the first port.
+        assert_eq!(set.poll_check(PortSet::EMPTY.with(port(2)), NOW + MS), None);
+        assert!(set.poll_check(PortSet::EMPTY.with(port(1)), NOW + MS).is_some());
+    }
+}

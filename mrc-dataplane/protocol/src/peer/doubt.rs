@@ -73,3 +73,44 @@ impl Doubts {
         self.due.filter(|_| !doubted.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // protocol.md §14: after 1 s, one port a millisecond; each again after 1, 2, 4 ... s, at most 64.
+    #[test]
+    fn doubted_ports_are_probed_one_by_one_and_ever_more_seldom() {
+        let now = Instant::from_ns(7 * SEC);
+        let both = PortSet::first(2);
+        let mut doubts = Doubts::default();
+        assert_eq!(doubts.next_port(both, both, now), None, "nothing was said");
+        doubts.told(now);
+        let mut at = now + SEC;
+        assert_eq!(doubts.next_port(both, both, at - 1), None);
+        for round in 0..10 {
+            let mut ports = PortSet::EMPTY;
+            for id in 0..2 {
+                let port = doubts.next_port(both, both, at).unwrap();
+                ports.insert(port);
+                doubts.sent(id, port, at);
+                assert_eq!(doubts.next_port(both, both, at + MS - 1), None, "1 ms apart");
+                at = at + MS;
+            }
+            assert_eq!(ports, both);
+            assert_eq!(doubts.next_port(both, both, at), None, "the round is over");
+            at = at + (SEC << round.min(6));
+            assert_eq!(doubts.next_port(both, both, at - 1), None);
+        }
+    }
+
+    #[test]
+    fn answer_counts_once() {
+        let mut doubts = Doubts::default();
+        let port = PortNum::new(2).unwrap();
+        doubts.sent(9, port, Instant::ZERO);
+        assert!(!doubts.answered(8) && doubts.answered(9) && !doubts.answered(9));
+        assert_eq!(doubts.take_proven(), PortSet::EMPTY.with(port));
+        assert_eq!(doubts.take_proven(), PortSet::EMPTY);
+    }
+}

@@ -216,3 +216,33 @@ impl EndpointOps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // protocol.md §9.2, §6.9: only a stamp that was moved forward says that service time was taken off.
+    #[test]
+    fn stamp_counts_only_if_it_was_moved_within_the_round_trip() {
+        let sent = Instant::from_ns(128 * 1000);
+        let after = |ns| sent + ns;
+        let moved = |ticks: u16| Tick(sent.tick().0.wrapping_add(ticks));
+        assert_eq!(round_trip(sent, moved(0), after(12_800)), (12_800, false));
+        assert_eq!(round_trip(sent, moved(1), after(12_800)), (12_672, true));
+        assert_eq!(round_trip(sent, moved(100), after(12_800)), (0, true));
+        assert_eq!(
+            round_trip(sent, moved(101), after(12_800)),
+            (12_800, false),
+            "beyond now"
+        );
+        assert_eq!(round_trip(sent, moved(1), after(8 * MS - 1)), (8 * MS - 129, true));
+        assert_eq!(
+            round_trip(sent, moved(1), after(8 * MS)),
+            (8 * MS, false),
+            "it may have wrapped"
+        );
+        // Sent a tick before the stamps wrap: 0 is none.
+        let sent = Instant::from_ns(128 * 65_535);
+        assert_eq!(round_trip(sent, Tick(0), sent + 12_800), (12_800, false));
+    }
+}

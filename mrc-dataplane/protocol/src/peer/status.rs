@@ -155,3 +155,57 @@ impl Status {
         self.due.filter(|_| !self.current.is_empty())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_ns(7_000 * MS);
+    const ALL: PortSet = PortSet::first(3);
+
+    fn port(num: u8) -> PortNum {
+        PortNum::new(num).unwrap()
+    }
+
+    /// Sends what is due.
+    fn send(status: &mut Status, id: u16, now: Instant) -> Option<PortNum> {
+        let port = status.next_port(ALL, ALL, now)?;
+        status.sent(id, port, now);
+        Some(port)
+    }
+
+    // protocol.md §9.3: "over other planes" is counted anew for each mask.
+    #[test]
+    fn new_mask_begins_on_any_plane() {
+        let mut status = Status::new(ALL);
+        status.change(PortSet::first(2), NOW);
+        assert_eq!(send(&mut status, 1, NOW), Some(port(1)));
+        assert_eq!(send(&mut status, 2, NOW + MS - 1), None);
+        assert_eq!(send(&mut status, 3, NOW + MS), Some(port(2)));
+        status.change(ALL, NOW + MS);
+        assert_eq!(send(&mut status, 4, NOW + 2 * MS), Some(port(1)));
+        assert_eq!(
+            send(&mut status, 5, NOW + 3 * MS),
+            Some(port(2)),
+            "not the third already"
+        );
+        assert_eq!(send(&mut status, 6, NOW + 5 * MS), Some(port(3)));
+    }
+
+    // protocol.md §9.3 [decision]: when the peer is heard 100 ms after the last of five or later.
+    #[test]
+    fn silent_peer_is_told_again_when_it_is_heard_after_100_ms() {
+        let mut status = Status::new(ALL);
+        status.change(PortSet::first(2), NOW);
+        let mut last = NOW;
+        for id in 0..5 {
+            last = status.next_timeout().unwrap();
+            assert!(send(&mut status, id, last).is_some());
+        }
+        assert_eq!((last, status.next_timeout()), (NOW + 15 * MS, None));
+        status.heard(last + 100 * MS - 1);
+        assert_eq!(status.next_timeout(), None);
+        status.heard(last + 100 * MS);
+        assert_eq!(status.next_timeout(), Some(last + 100 * MS));
+    }
+}

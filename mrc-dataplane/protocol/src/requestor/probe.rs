@@ -109,3 +109,58 @@ impl Probes {
         self.next_due = None;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // protocol.md §9.1
+    #[test]
+    fn probe_is_lost_when_its_time_is_up_and_answered_once() {
+        let now = Instant::from_ns(1000);
+        let mut probes = Probes::default();
+        let ids = [5, 9].map(|ns| probes.add(Purpose::Tail, 0, now, ns));
+        assert_ne!(ids[0], ids[1]);
+        assert_eq!(probes.next_due(), Some(now + 5));
+        assert!(probes.take_lost(now + 4).is_none());
+        assert_eq!(probes.take_lost(now + 5).map(|probe| probe.id), Some(ids[0]));
+        assert!(probes.take_lost(now + 5).is_none() && probes.take(ids[0]).is_none());
+        assert_eq!(probes.next_due(), Some(now + 9));
+        assert_eq!(probes.take(ids[1]).map(|probe| probe.id), Some(ids[1]));
+        assert!(probes.take(ids[1]).is_none(), "once");
+        assert_eq!(probes.next_due(), None);
+        // Further parts of the answer are known by its id only.
+        assert!(probes.answered(ids[1]).is_some() && probes.answered(ids[0]).is_none());
+    }
+
+    #[test]
+    fn probes_of_another_life_are_answered_by_nothing() {
+        let mut probes = Probes::default();
+        let ids = [1, 2].map(|ns| probes.add(Purpose::Check, 0, Instant::ZERO, ns));
+        probes.take(ids[0]);
+        probes.clear();
+        assert!(
+            ids.iter()
+                .all(|&id| probes.take(id).is_none() && probes.answered(id).is_none())
+        );
+        assert_eq!(probes.next_due(), None);
+        assert!(
+            !ids.contains(&probes.add(Purpose::Check, 0, Instant::ZERO, 1)),
+            "ids go on"
+        );
+    }
+
+    // At most so many at once; each id comes back only after all others.
+    #[test]
+    fn places_are_few_and_ids_are_many() {
+        let mut probes = Probes::default();
+        for n in 0..CAPACITY {
+            assert!(!probes.is_full(), "{n}");
+            probes.add(Purpose::Check, 0, Instant::ZERO, 1);
+        }
+        assert!(probes.is_full());
+        let first = probes.add(Purpose::Check, 0, Instant::ZERO, 1);
+        let again = (0..=u16::MAX).find(|_| probes.add(Purpose::Check, 0, Instant::ZERO, 1) == first);
+        assert_eq!(again, Some(u16::MAX));
+    }
+}

@@ -339,5 +339,14 @@ mod tests {
             "older than the packet"
         );
         assert_eq!(round_trip(sent, sent.tick(), sent + 9 * MS), Some(9 * MS), "wrapped");
+        let moved = Tick(sent.tick().0 + 100);
+        assert_eq!(round_trip(sent, moved, sent + 8 * MS), Some(8 * MS), "from 8 ms on");
+        assert!(round_trip(sent, moved, sent + 8 * MS - 1).is_some_and(|ns| ns < 7 * MS + 995_000));
+        assert_eq!(round_trip(sent, Tick(sent.tick().0 - 1), now), None, "by a tick");
+        // A stamp of 0 is one if that was the time.
+        assert_eq!(
+            round_trip(Instant::ZERO, Tick(0), Instant::from_ns(12_800)),
+            Some(12_800)
+        );
     }
 }

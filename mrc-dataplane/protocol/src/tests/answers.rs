@@ -259,3 +259,52 @@ fn features_of_one_side_are_not_in_force() {
         assert_eq!(class == TrafficClass::Trimmable, own && peer, "{own} {peer}: {class:?}");
     }
 }
+
+fn bases(wires: &[Wire]) -> Vec<u32> {
+    let bases = sacks(wires);
+    bases.iter().map(|(_, seth, _)| seth.bitmap_base().get()).collect()
+}
+
+// protocol.md §6.5: after a SACK lowest_unsacked_psn = base + 64, which may be max_rcv_psn itself; and a SACK that stands for a packet that
+// asked begins behind cack_psn, whatever came after it in the batch.
+#[test]
+fn scan_of_a_long_window_goes_on_at_the_last_psn_too() {
+    let setup = Setup {
+        tuning: Tuning {
+            sack_gen_threshold_bytes: 0,
+            extra_sacks: 0,
+            ..Tuning::default()
+        },
+        ..wide()
+    };
+    let (mut a, mut b) = setup.pair();
+    a.post(write(1, 4096 * 80, 0));
+    let mut sent = quiet(a.poll_all());
+    let at = |psn: u32| (psn - 10) as usize;
+    // PSN 10 is missing.
+    assert_eq!(bases(&b.receive_all(&sent[at(11)..=at(73)])), [10], "all of it fits");
+    assert_eq!(bases(&b.receive_all(&sent[at(74)..=at(74)])), [10]);
+    assert_eq!(bases(&b.receive_all(&sent[at(75)..=at(75)])), [75 - 63]);
+    assert_eq!(
+        bases(&b.receive_all(&sent[at(76)..=at(76)])),
+        [10],
+        "then from the beginning"
+    );
+    sent[at(77)].sent.bth.a = true;
+    assert_eq!(bases(&b.receive_all(&sent[at(77)..=at(78)])), [10], "asked");
+}
+
+// protocol.md §6.2 (P11): at most one answer per 10 us.
+#[test]
+fn second_answer_to_duplicates_comes_after_ten_microseconds_not_before() {
+    let (sent, mut b) = message(1);
+    let _ = b.receive_all(&sent);
+    assert_eq!(sacks(&b.receive_all(&sent)).len(), 1);
+    b.advance(9_999);
+    assert_eq!(b.receive_all(&sent), []);
+    assert_eq!(b.qp.next_timeout(), Some(b.now + 1));
+    b.advance(1);
+    assert_eq!((sacks(&b.poll_all()).len(), b.qp.next_timeout()), (1, None));
+    b.advance(10_000);
+    assert_eq!(sacks(&b.receive_all(&sent)).len(), 1);
+}

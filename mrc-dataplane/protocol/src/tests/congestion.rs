@@ -452,4 +452,8 @@ fn window_without_control_is_nearly_closed_when_no_full_packet_fits() {
     assert!(!cc.nearly_closed(ALL, 0));
     cc.on_send(port(1), 1);
     assert!(cc.nearly_closed(ALL, 0));
+    cc.on_send(port(1), 4182);
+    assert!(cc.can_send(ALL), "one byte below");
+    cc.on_send(port(1), 1);
+    assert!(!cc.can_send(ALL), "cwnd > inflight");
 }

@@ -124,3 +124,17 @@ fn copy_that_is_cut_within_10_us_of_the_first_is_nacked_too() {
     }
     assert_eq!(b.qp.stats().answers_suppressed, 0);
 }
+
+// protocol.md §14 (P29): a new packet earns 16 NACKs, exactly.
+#[test]
+fn packet_that_arrives_pays_for_sixteen_nacks() {
+    let (mut a, mut b) = setup().pair();
+    a.post(write(1, 4096 * 1024, 0));
+    let sent = a.poll_writes();
+    assert_eq!(cut(&mut b, &sent).len(), 1024);
+    assert_eq!(cut(&mut b, &sent[100..200]), [] as [u32; 0]);
+    for wire in &sent[..2] {
+        b.receive(wire);
+        assert_eq!(cut(&mut b, &sent[100..200]).len(), 16);
+    }
+}

@@ -1,5 +1,6 @@
 //! The rules of protocol.md, seen from outside: two queue pairs and a network played by hand.
 
+mod absence;
 mod answers;
 mod congestion;
 mod defaults;
@@ -11,6 +12,7 @@ mod lengths;
 mod limits;
 mod losses;
 mod nacks;
+mod pacing;
 mod paths;
 mod repeats;
 mod reset;

@@ -88,3 +88,26 @@ fn third_copy_is_recognised_by_a_shifted_stamp() {
         assert_eq!(rtt.abs_diff(expected) <= 2 * 128, sampled, "{rtt}");
     }
 }
+
+// protocol.md §6.5: 0 would mean that the trigger had no stamp.
+#[test]
+fn stamp_that_is_moved_onto_zero_goes_one_further() {
+    let setup = Setup {
+        svc_time: true,
+        ..Setup::default()
+    };
+    let (mut a, mut b) = setup.pair();
+    a.post(write(1, 4096 * 2, 0));
+    let mut sent = a.poll_all();
+    // The hold timer, 20 us, lets it wait.
+    let held = b.now.tick().0.wrapping_sub((b.now + 20_000).tick().0);
+    let Headers::Write { tseth: Some(tseth), .. } = &mut sent[0].sent.headers else {
+        panic!()
+    };
+    tseth.tx_timestamp = Tick(held);
+    b.hear(&sent[..1]);
+    b.advance(20_000);
+    let back = b.poll_all();
+    let stamps: std::vec::Vec<_> = sacks(&back).iter().map(|(_, _, state)| state.tx_timestamp).collect();
+    assert_eq!(stamps, [Tick(1)]);
+}

@@ -94,6 +94,33 @@ fn requestor_fills_the_window_and_stops() {
     assert!(sent.last().unwrap().sent.bth.a);
 }
 
+// protocol.md §5.4: without the feature SACK.mpr is ignored; of SACKs that are equally new the last one counts.
+#[test]
+fn window_that_was_not_agreed_on_does_not_change() {
+    for (dynamic_mpr, mprs, last) in [
+        (false, &[1][..], 522),
+        (true, &[1], 521),
+        (true, &[1, 2], 521),
+        (true, &[1, 4], 522),
+    ] {
+        let setup = Setup { dynamic_mpr, ..setup() };
+        let (mut a, mut b) = setup.pair();
+        for n in 0..600 {
+            a.post(write(n, 1, n));
+        }
+        let sent = a.poll_writes();
+        assert_eq!(sent.len(), 512);
+        let back = b.receive_all(&sent[..1]);
+        let sack = back.iter().find(|wire| matches!(wire.sent.headers, Headers::Sack(..)));
+        for &mpr in mprs {
+            sack_with(&mut a, sack.unwrap().clone(), mpr, 10, 5);
+        }
+        // One more, where the window is as large as before.
+        a.poll_writes();
+        assert_eq!(a.qp.next_psn(), psn(last + 1), "{dynamic_mpr} {mprs:?}");
+    }
+}
+
 // protocol.md §2.1: both must agree. SACK.mpr is 0 without (§5.4).
 #[test]
 fn window_is_fixed_unless_both_agreed() {
