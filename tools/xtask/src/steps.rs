@@ -76,6 +76,10 @@ const ONE_AT_A_TIME: (&str, &str) = ("RUST_TEST_THREADS", "1");
 
 /// The convention behind the table: unit tests (`--lib`, `--bins`) need no root. Integration tests (`tests/*.rs`) of the
 /// crates that touch the kernel need it.
+///
+/// Cargo builds a crate once for each set of features that the selected packages agree on. So `lab` and
+/// `end-to-end` select the benchmark and the demo as well, as `unit` does: they share what it has built. A program that
+/// is named by `--bin` is one of all packages, and shares what `docs` has built.
 pub(crate) const STEPS: &[Step] = &[
     Step {
         name: "format",
@@ -214,7 +218,7 @@ pub(crate) const STEPS: &[Step] = &[
         tier: Tier::Short,
         action: Action::Cargo(
             &[
-                "run", "--locked", "--quiet", "-p", "mrc-sim", "--", "harness", "--seeds", "5000",
+                "run", "--locked", "--quiet", "--bin", "mrc-sim", "--", "harness", "--seeds", "5000",
             ],
             &[],
         ),
@@ -226,7 +230,7 @@ pub(crate) const STEPS: &[Step] = &[
         tier: Tier::Full,
         action: Action::Cargo(
             &[
-                "run", "--locked", "--quiet", "-p", "mrc-sim", "--", "harness", "--seeds", "100000",
+                "run", "--locked", "--quiet", "--bin", "mrc-sim", "--", "harness", "--seeds", "100000",
             ],
             &[],
         ),
@@ -253,6 +257,10 @@ pub(crate) const STEPS: &[Step] = &[
                 "mrc-verbs",
                 "-p",
                 "mrc-perf",
+                "-p",
+                "mrc-bench",
+                "-p",
+                "mrc-demo",
             ],
             &[ONE_AT_A_TIME],
         ),
@@ -262,7 +270,19 @@ pub(crate) const STEPS: &[Step] = &[
         what: "real writes between hosts: sizes, PMTUs, families, planes, failures",
         needs: ROOT,
         tier: Tier::Always,
-        action: Action::Cargo(&["test", "--locked", "-p", "mrc-tests"], &[ONE_AT_A_TIME]),
+        action: Action::Cargo(
+            &[
+                "test",
+                "--locked",
+                "-p",
+                "mrc-tests",
+                "-p",
+                "mrc-bench",
+                "-p",
+                "mrc-demo",
+            ],
+            &[ONE_AT_A_TIME],
+        ),
     },
     Step {
         name: "demo",
