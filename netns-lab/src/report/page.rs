@@ -19,8 +19,8 @@ td.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-num
 figure { margin: .6rem 0 1.4rem; break-inside: avoid; } figcaption { color: #444; font-size: .88rem; }
 svg { max-width: 100%; height: auto; } pre { background: #f6f6f6; padding: .7rem; overflow-x: auto; font-size: .82rem; line-height: 1.35; }
 .doubt { border-left: 4px solid #b01e1e; background: #fbefef; padding: .4rem .8rem; }
-@media print { body { font-size: 11px; max-width: none; margin: 0; padding: 0; } h2 { break-after: avoid; } pre { white-space: pre-wrap; background: none; border: 1px solid #ccc; }
-  .badge { color: #000; background: none; border: 1px solid #000; } @page { margin: 15mm; } }
+@media print { html, body { font-size: 11px; } body { max-width: none; margin: 0; padding: 0; } h2 { break-after: avoid; } pre { white-space: pre-wrap; background: none; border: 1px solid #ccc; }
+  .badge { color: #000; background: none; border: 1px solid #000; } details::details-content { content-visibility: visible; } @page { margin: 15mm; } }
 ";
 
 /// The page.
