@@ -12,9 +12,15 @@ impl Counts {
     /// Adds what one line of output says, if it says anything.
     ///
     /// Known are the last line of a test program (`test result: ok. 3 passed; 0 failed; 1 ignored; ...`) and a line of
-    /// its own of the form `5000 passed, 0 failed`, with which our own programs end.
+    /// its own of the form `5000 passed, 0 failed`, with which our own programs end, or of the form `5 of 6 runs passed`, as
+    /// `netns-lab run` says it.
     pub(crate) fn read_line(&mut self, line: &str) {
         let line = line.trim();
+        if let Some((passed, all)) = runs(line) {
+            self.passed += passed;
+            self.failed += all.saturating_sub(passed);
+            return;
+        }
         let groups = match line.strip_prefix("test result: ") {
             Some(result) => result.split_once(". ").map(|(_, groups)| (groups, ';')),
             None => is_plain(line).then_some((line, ',')),
@@ -38,6 +44,11 @@ impl Counts {
         self.failed += other.failed;
         self.skipped += other.skipped;
     }
+}
+
+fn runs(line: &str) -> Option<(u64, u64)> {
+    let (passed, all) = line.split_once(" runs passed")?.0.split_once(" of ")?;
+    Some((passed.parse().ok()?, all.parse().ok()?))
 }
 
 fn is_plain(line: &str) -> bool {
@@ -99,6 +110,18 @@ mod tests {
     }
 
     #[test]
+    fn runs_of_scenarios_count() {
+        assert_eq!(
+            read("6 of 6 runs passed\n5 of 6 runs passed; failed: t1-down"),
+            Counts {
+                passed: 11,
+                failed: 1,
+                skipped: 0
+            }
+        );
+    }
+
+    #[test]
     fn prose_does_not_count() {
         for line in [
             "3 passed",
@@ -106,6 +129,7 @@ mod tests {
             "3 passed, then some",
             "test result: ok",
             "passed, failed",
+            "most of 6 runs passed",
             "",
         ] {
             assert_eq!(read(line), Counts::default(), "{line}");
