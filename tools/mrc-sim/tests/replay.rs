@@ -54,3 +54,19 @@ fn window_that_grows_while_a_forgery_is_on_its_way_does_not_reach_it() {
     let outcome = mrc_sim::run_seed(1_001_317);
     assert!(outcome.is_ok(), "{outcome:?}");
 }
+
+#[test]
+fn only_paths_come_back_although_round_trips_are_longer_than_their_probes_wait_at_first() {
+    // Late answers were not taken for round trips, and so every other probe waited too short a time too: protocol.md §9.1, §10.5.
+    for seed in [300_464, 339_814] {
+        let outcome = mrc_sim::run_seed(seed);
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
+}
+
+#[test]
+fn cut_packet_that_was_damaged_may_be_refused_as_one_that_was_never_sent() {
+    // It has no ICRC that would show it, and the responder does not know what was sent: wire-format.md §10.
+    let outcome = mrc_sim::run_seed(398_452);
+    assert!(outcome.is_ok(), "{outcome:?}");
+}

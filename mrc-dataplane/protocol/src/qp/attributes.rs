@@ -48,6 +48,7 @@ impl Qp {
             env.paths.set_state(index, new.state, now);
         } else {
             requestor.withdraw_lane(index, &mut env);
+            requestor.forget_path(index);
             env.paths.replace(index, new, now);
         }
         if self.state == QpState::Rts && !self.lingering {

@@ -321,6 +321,11 @@ impl Requestor {
         self.marks.retain(|&other| other != index);
     }
 
+    /// What becomes of probes on this path speaks of no path any more: its EV is replaced.
+    pub(crate) fn forget_path(&mut self, index: EvIndex) {
+        self.probes.forget_path(index);
+    }
+
     /// Every path is about to be exchanged: packets in flight go elsewhere, and answers to probes say nothing any more.
     pub(crate) fn withdraw_all(&mut self, env: &mut Env<'_>) {
         for index in 0..self.lanes.len() as EvIndex {

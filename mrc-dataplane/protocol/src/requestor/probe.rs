@@ -23,6 +23,8 @@ pub(super) struct Probe {
     pub(super) ev: EvIndex,
     pub(super) sent: Instant,
     due: Instant,
+    /// Its time is up, or its path another one. An answer is no verdict on its path any more, but a round trip and a snapshot like others.
+    pub(super) is_lost: bool,
 }
 
 impl Probe {
@@ -35,6 +37,8 @@ const CAPACITY: usize = 16;
 /// Ids rise, so that one is not used again before 65535 others were.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
+    /// Lost ones stay until others need their places: where round trips are longer than was known when they were sent, their
+    /// answers are the only ones that tell.
     slots: [Option<Probe>; CAPACITY],
     /// The last one that was answered: its answer may have several parts.
     answered: Option<Probe>,
@@ -44,20 +48,30 @@ pub(super) struct Probes {
 
 impl Probes {
     pub(super) fn is_full(&self) -> bool {
-        self.slots.iter().all(Option::is_some)
+        self.slots.iter().flatten().filter(|probe| !probe.is_lost).count() == CAPACITY
     }
 
     /// The id of a new probe, which counts as lost after `timeout_ns`. There must be room.
     pub(super) fn add(&mut self, purpose: Purpose, ev: EvIndex, now: Instant, timeout_ns: u64) -> u16 {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {
+        for slot in &mut self.slots {
+            // Lost so long ago that its id comes again.
+            slot.take_if(|probe| probe.id == id);
+        }
+        // `None` comes first, then the oldest.
+        let places = self
+            .slots
+            .iter_mut()
+            .filter(|slot| slot.is_none_or(|probe| probe.is_lost));
+        if let Some(slot) = places.min_by_key(|slot| slot.map(|probe| probe.sent)) {
             *slot = Some(Probe {
                 id,
                 purpose,
                 ev,
                 sent: now,
                 due: now + timeout_ns,
+                is_lost: false,
             });
             self.refresh();
         }
@@ -81,25 +95,33 @@ impl Probes {
     }
 
     /// One whose time is up.
-    pub(super) fn take_lost(&mut self, now: Instant) -> Option<Probe> {
+    pub(super) fn poll_lost(&mut self, now: Instant) -> Option<Probe> {
         if self.next_due.is_none_or(|due| due > now) {
             return None;
         }
-        let slot = self
-            .slots
-            .iter_mut()
-            .find(|slot| slot.is_some_and(|probe| probe.due <= now))?;
-        let probe = slot.take();
+        let mut waiting = self.slots.iter_mut().flatten().filter(|probe| !probe.is_lost);
+        let probe = waiting.find(|probe| probe.due <= now)?;
+        probe.is_lost = true;
+        let lost = *probe;
         self.refresh();
-        probe
+        Some(lost)
     }
 
     fn refresh(&mut self) {
-        self.next_due = self.slots.iter().flatten().map(|probe| probe.due).min();
+        let waiting = self.slots.iter().flatten().filter(|probe| !probe.is_lost);
+        self.next_due = waiting.map(|probe| probe.due).min();
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.next_due
+    }
+
+    /// This path is another one now: what becomes of probes on it is no verdict on the new one.
+    pub(super) fn forget_path(&mut self, ev: EvIndex) {
+        for probe in self.slots.iter_mut().flatten().filter(|probe| probe.ev == ev) {
+            probe.is_lost = true;
+        }
+        self.refresh();
     }
 
     /// Forgets all; ids go on.

@@ -82,12 +82,14 @@ impl Requestor {
         let probe = seth.probe_id().and_then(|id| self.probes.take(id));
         let other_part = seth.probe_id().and_then(|id| self.probes.answered(id));
         let last_copy = trigger.filter(|(_, record)| copy_of(record, Some(echo), env.now).is_last);
-        let named = match probe {
+        let in_time = probe.filter(|probe| !probe.is_lost);
+        let hint = probe.map(|probe| probe.ev).or(last_copy.map(|(_, record)| record.ev));
+        let named = match in_time {
             Some(probe) => Some(probe.ev),
-            None => env.paths.lookup(seth.entropy, last_copy.map(|(_, record)| record.ev)),
+            None => env.paths.lookup(seth.entropy, hint),
         };
         if let Some(ev) = named {
-            self.judge(ev, seth.m, probe.is_some(), env);
+            self.judge(ev, seth.m, in_time.is_some(), env);
             // §6.10: the packet arrived on it, so control packets will.
             env.paths.confirm(ev, env.now);
         }

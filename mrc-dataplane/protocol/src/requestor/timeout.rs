@@ -75,7 +75,7 @@ impl Requestor {
             self.table.detach(psn);
             self.table.lose(psn);
         }
-        while let Some(probe) = self.probes.take_lost(env.now) {
+        while let Some(probe) = self.probes.poll_lost(env.now) {
             match probe.purpose {
                 Purpose::Check => env.paths.handle(
                     probe.ev,

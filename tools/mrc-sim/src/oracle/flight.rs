@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, VecDeque};
 const REO_MIN_NS: u64 = 50_000;
 /// A refusal for want of resources is answered by a pause of at least so long (protocol.md §5.6, P7).
 const NACK_DELAY_NS: u64 = 20_000;
-/// No timeout is longer (protocol.md §4).
-const LONGEST_TIMEOUT_NS: u64 = 17_180_000_000;
+/// No timeout is longer: 1.024 us * 2^24 (protocol.md §4).
+const LONGEST_TIMEOUT_NS: u64 = 1024 << 24;
 /// Deliveries remembered per path.
 const DELIVERIES: usize = 64;
 
@@ -367,6 +367,22 @@ mod tests {
         }
         assert!(flight.judge_send("f", 0, (7, 1), 100, AT(3_999_999)).is_err());
         assert!(flight.judge_send("f", 0, (7, 1), 100, AT(4_000_000)).is_ok());
+    }
+
+    #[test]
+    fn timeouts_of_one_packet_double_up_to_the_longest_one_there_is() {
+        let mut flight = Flight::new(Some(1024 << 22), 1);
+        let mut now_ns = 0;
+        for timeout_ns in [0, 1024 << 22, 1024 << 23, 1024 << 24, 1024 << 24] {
+            if timeout_ns > 0 {
+                assert_eq!(flight.certain(AT(now_ns + timeout_ns - 1)).packets, 1, "{timeout_ns}");
+            }
+            now_ns += timeout_ns;
+            assert!(
+                flight.judge_send("f", 0, (7, 1), 100, AT(now_ns)).is_ok(),
+                "{timeout_ns}"
+            );
+        }
     }
 
     #[test]

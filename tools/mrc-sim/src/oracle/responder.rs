@@ -34,7 +34,8 @@ pub struct ResponderModel {
     stashed: usize,
     /// Copies that arrived whole, by packet; damage may show packets that do not exist.
     pub(super) copies: BTreeMap<i64, Vec<Copy>>,
-    /// Copies that arrived cut and earned a NACK, by packet.
+    /// Copies that arrived cut and earned a NACK, by packet. Without an ICRC, damage shows packets that were never sent
+    /// (wire-format.md §10).
     pub(super) trimmed: BTreeMap<i64, Vec<Copy>>,
     /// Copies beyond the window, but inside one announced before, by packet.
     pub(super) withdrawn: BTreeMap<i64, Vec<Copy>>,
@@ -175,6 +176,11 @@ impl ResponderModel {
         if self.windows_change { self.window / 128 } else { 0 }
     }
 
+    /// In the window, but no packet of this flow.
+    fn is_unknown(&self, index: i64) -> bool {
+        index >= self.received.len() as i64 && index - (self.cack + 1) < self.window
+    }
+
     pub(super) fn place_of(&self, index: i64) -> Place {
         let ahead = index - (self.cack + 1);
         if ahead < 0 {
@@ -281,7 +287,11 @@ impl Flow {
                 Memory,
                 "{name}: trimmed packet {index} touches memory"
             );
+            let unknown = self.responder.is_unknown(index);
             match place {
+                Place::OutOfWindow if unknown && self.responder.trim_nack => {
+                    self.responder.trimmed.entry(index).or_default().push(copy);
+                }
                 Place::New if self.responder.trim_nack => {
                     self.responder.trimmed.entry(index).or_default().push(copy);
                 }

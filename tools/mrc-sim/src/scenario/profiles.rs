@@ -1,5 +1,6 @@
 //! Draws EV profiles for queue pairs, and what a controller does with them meanwhile (protocol.md §7.1, §8.2, api.md §4.8).
 
+use crate::fabric::fault::{Fault, Kind};
 use crate::rng::Rng;
 use crate::scenario::{Format, Happening, Scenario};
 use std::fmt;
@@ -122,6 +123,8 @@ fn command(rng: &mut Rng, scenario: &mut Scenario, connection: usize, generated:
     let pick = rng.word() as u32;
     let link = |happening: &Happening| matches!(happening, Happening::Link { .. } | Happening::ForgeNode { .. });
     let links = scenario.happenings.iter().any(|(_, happening)| link(happening));
+    let dead = |fault: &Fault| fault.kind == Kind::Blackhole && fault.until_ns == u64::MAX;
+    let dead = scenario.faults.iter().any(dead);
     let command = match rng.below(8) {
         0..=2 => Command::Deny {
             pick,
@@ -134,8 +137,9 @@ fn command(rng: &mut Rng, scenario: &mut Scenario, connection: usize, generated:
         _ if generated => Command::Regenerate,
         _ => Command::Replace {
             pick,
-            // Where ports go down, each plane keeps its paths: one is needed that is up at both ends.
-            plane: if links {
+            // Where ports go down, each plane keeps its paths: one is needed that is up at both ends. So does it where paths
+            // of one plane are dead for ever: they may be all there are.
+            plane: if links || dead {
                 0
             } else {
                 rng.range(1, scenario.planes.into()) as u8
@@ -148,4 +152,36 @@ fn command(rng: &mut Rng, scenario: &mut Scenario, connection: usize, generated:
         command,
     };
     scenario.happenings.push((rng.below(span_ns), happening));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_paths_of_one_plane_are_dead_for_ever_others_keep_theirs() {
+        let mut exchanges = 0;
+        for seed in 0..4000 {
+            let scenario = Scenario::from_seed(seed);
+            let dead = |fault: &Fault| fault.scope.plane.is_some() && fault.until_ns == u64::MAX;
+            if !scenario
+                .faults
+                .iter()
+                .any(|fault| fault.kind == Kind::Blackhole && dead(fault))
+            {
+                continue;
+            }
+            for (_, happening) in &scenario.happenings {
+                if let Happening::Control {
+                    command: Command::Replace { plane, .. },
+                    ..
+                } = happening
+                {
+                    exchanges += 1;
+                    assert_eq!(*plane, 0, "seed {seed}");
+                }
+            }
+        }
+        assert!(exchanges > 10, "{exchanges}");
+    }
 }

@@ -172,3 +172,24 @@ fn probes_of_many_bad_paths_keep_to_a_tenth_of_the_data() {
     a.advance(1);
     assert_eq!(probes(&a.poll_all()), 1);
 }
+
+// protocol.md §9.1, §10.5: a probe is lost after max(4 srtt, 200 us). Where nothing but probes measures how long round trips have
+// become, late answers are all that makes the next probe wait for its own.
+#[test]
+fn a_path_comes_back_although_round_trips_are_longer_than_the_first_probe_waits() {
+    let (mut a, mut b) = setup(1, 4, 2, 1).pair();
+    let bad = ping(&mut a, &mut b, PathVerdict::AlwaysSkip).sent.ev;
+    let mut probes = 0;
+    while view(&a, bad).state == EvState::AssumedBad {
+        a.wait_for_timeout();
+        let sent = a.poll_all();
+        probes += sent.len();
+        assert!(probes < 10, "it never comes back");
+        let back = b.receive_all(&sent);
+        if !back.is_empty() {
+            a.advance(390_000);
+            a.hear(&back);
+        }
+    }
+    assert!(probes > 1, "a late answer is no success");
+}

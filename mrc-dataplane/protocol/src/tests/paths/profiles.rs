@@ -298,6 +298,31 @@ fn an_entry_is_exchanged_on_a_live_queue_pair() {
     }
 }
 
+/// §7.1, §9.1: the verdict of a probe is that of the EV that it was sent on.
+#[test]
+fn an_answer_to_a_probe_says_nothing_of_the_path_in_the_place_of_its_own() {
+    let mut profiles = profiles(FormatMode::Stev, &[16, 16], &four());
+    let (mut a, mut b) = pair(&profiles);
+    let bad = ping(&mut a, &mut b, PathVerdict::AlwaysSkip).sent.ev;
+    let probe = loop {
+        a.wait_for_timeout();
+        if let Some(probe) = a.poll_all().pop() {
+            break probe;
+        }
+    };
+    let old = four().into_iter().find(|old| old.value.first_u32() == bad.0).unwrap();
+    let touched = exchange(&mut profiles, old, ev(&[0, 9, 0xc0, 9], old.port.get()));
+    tell(&profiles, &touched, &mut a);
+    let mut back = b.receive_all(&[probe]);
+    for wire in &mut back {
+        if let Headers::Sack(seth, _) = &mut wire.sent.headers {
+            seth.m = PathVerdict::AlwaysSkip;
+        }
+    }
+    a.hear(&back);
+    assert_eq!(view(&a, Ev(0x0009_c009)).state, EvState::Good);
+}
+
 /// §7.2: SRv6 packets name their path, and the path its outer addresses; the 32-bit tag is what SACKs reflect.
 #[test]
 fn packets_of_an_srv6_profile_lead_to_their_outer_addresses() {
