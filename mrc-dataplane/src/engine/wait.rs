@@ -45,6 +45,9 @@ impl Shared {
     /// Runs the worker once, if nobody else does. True if there was something to do.
     pub(super) fn run_inline(&self) -> bool {
         let Ok(mut worker) = self.worker.try_lock() else {
+            // Its thread may have been interrupted in the middle of a pass, on this very core: it cannot go on while we look again
+            // and again.
+            std::thread::yield_now();
             return false;
         };
         let pass = worker.pass();
