@@ -144,9 +144,14 @@ mod tests {
         let ids = [5, 9].map(|ns| probes.add(Purpose::Tail, 0, now, ns));
         assert_ne!(ids[0], ids[1]);
         assert_eq!(probes.next_due(), Some(now + 5));
-        assert!(probes.take_lost(now + 4).is_none());
-        assert_eq!(probes.take_lost(now + 5).map(|probe| probe.id), Some(ids[0]));
-        assert!(probes.take_lost(now + 5).is_none() && probes.take(ids[0]).is_none());
+        assert!(probes.poll_lost(now + 4).is_none());
+        assert_eq!(probes.poll_lost(now + 5).map(|probe| probe.id), Some(ids[0]));
+        assert!(probes.poll_lost(now + 5).is_none(), "once");
+        assert!(
+            probes.take(ids[0]).is_some_and(|probe| probe.is_lost),
+            "a late answer is known as one"
+        );
+        assert!(probes.take(ids[0]).is_none());
         assert_eq!(probes.next_due(), Some(now + 9));
         assert_eq!(probes.take(ids[1]).map(|probe| probe.id), Some(ids[1]));
         assert!(probes.take(ids[1]).is_none(), "once");
