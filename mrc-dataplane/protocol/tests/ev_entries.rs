@@ -46,6 +46,43 @@ fn operations_before_one_that_fails_stay_and_the_step_does_not_happen() {
     assert_eq!(profiles.ev(ID).unwrap().entry(0).0, None);
 }
 
+// api.md §4.8, protocol.md §8.1: what is in force in the profile has to reach the queue pairs that use it.
+#[test]
+fn a_call_that_fails_half_way_tells_what_it_has_changed() {
+    let mut profiles = stev();
+    explicit(&mut profiles, &[ev(&[1], 1), ev(&[2], 2), ev(&[3], 3)]);
+    let list = [
+        set(ev(&[2], 2), EntryState::Denied),
+        set(ev(&[9], 1), EntryState::Denied),
+        set(ev(&[3], 3), EntryState::Denied),
+    ];
+    assert_eq!(profiles.modify(ID, &set_states(&list)), Err(ProfileError::NotFound));
+    assert_eq!(profiles.take_half_done(), Some((ID, Touched::Entries(vec![1]))));
+    assert_eq!(profiles.take_half_done(), None, "once");
+    let states: Vec<_> = profiles.ev(ID).unwrap().entries().map(|(_, state)| state).collect();
+    assert_eq!(
+        states,
+        [EntryState::Good, EntryState::Denied, EntryState::Good].map(Some)
+    );
+    // Nothing was done before the first one failed; and a call that succeeds leaves nothing over.
+    assert!(profiles.modify(ID, &set_states(&list[1..])).is_err());
+    assert_eq!(profiles.take_half_done(), None);
+    assert!(profiles.modify(ID, &set_states(&list)).is_err());
+    profiles.modify(ID, &set_states(&list[..1])).unwrap();
+    assert_eq!(profiles.take_half_done(), None);
+}
+
+// api.md §4.8: a list of more changes than there are entries is not longer than "all".
+#[test]
+fn more_changes_than_entries_are_all_of_them() {
+    let mut profiles = stev();
+    explicit(&mut profiles, &[ev(&[1], 1), ev(&[2], 2)]);
+    let one = set(ev(&[2], 2), EntryState::Denied);
+    let touched = profiles.modify(ID, &set_states(&[one; 2]));
+    assert_eq!(touched, Ok(Touched::Entries(vec![1, 1])));
+    assert_eq!(profiles.modify(ID, &set_states(&[one; 3])), Ok(Touched::All));
+}
+
 #[test]
 fn entries_have_to_fit_ports_and_fields() {
     let mut profiles = stev();

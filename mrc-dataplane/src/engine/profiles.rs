@@ -234,8 +234,13 @@ impl Control {
             ..EvChange::default()
         };
         let fault = |error: &dyn ToString| ProfileFault::new(format!("ev_profile {chosen}"), error.to_string());
-        let touched = self.registry.evs.modify(id, &change).map_err(|error| fault(&error))?;
-        self.tell_entries(id, &touched, threads)?;
+        let outcome = self.registry.evs.modify(id, &change);
+        // Also of what is in force although a later one failed.
+        let half_done = self.registry.evs.take_half_done().map(|(_, touched)| touched);
+        if let Some(touched) = half_done.as_ref().or(outcome.as_ref().ok()) {
+            self.tell_entries(id, touched, threads)?;
+        }
+        outcome.map_err(|error| fault(&error))?;
         Ok(count)
     }
 

@@ -259,13 +259,14 @@ impl EvProfile {
     }
 
     /// One call of a controller: all or nothing, except that an entry that fails leaves the entries before it and the
-    /// attributes in force, without the change of state (api.md §4.1).
+    /// attributes in force, without the change of state (api.md §4.1): `touched` names them then, too.
     pub(super) fn modify(
         &mut self,
         change: &EvChange<'_>,
         env: &Env<'_>,
         event: &mut dyn FnMut(PortEv, EntryState),
-    ) -> Result<Touched, ProfileError> {
+        touched: &mut Touched,
+    ) -> Result<(), ProfileError> {
         let plan = plan(
             Object::Ev,
             self.state,
@@ -279,7 +280,10 @@ impl EvProfile {
         }
         if plan.to == ProfileState::Init {
             *self = Self::new(self.planes);
-            return Ok(if plan.moves() { Touched::All } else { Touched::Nothing });
+            if plan.moves() {
+                *touched = Touched::All;
+            }
+            return Ok(());
         }
         if change.entries.is_some() && (change.fields.is_some() || change.plane_fields.is_some()) {
             return Err(ProfileError::EntriesAndFields);
@@ -298,12 +302,15 @@ impl EvProfile {
         if let Some(array) = array {
             self.entries = array;
         }
-        let mut touched = if rearranged { Touched::All } else { Touched::Nothing };
+        if rearranged {
+            *touched = Touched::All;
+        }
         if let Some(op) = change.entries
-            && let Err(error) = self.operate(op, env, event, &mut touched)
+            && let Err(error) = self.operate(op, env, event, touched)
         {
             if plan.from == ProfileState::Init {
                 *self = Self::new(self.planes);
+                *touched = Touched::Nothing;
             }
             return Err(error);
         }
@@ -311,10 +318,11 @@ impl EvProfile {
             && let Err(error) = ready(&plan, &self.config, self.expansion.as_ref(), &self.entries, env)
         {
             *self = before;
+            *touched = Touched::Nothing;
             return Err(error);
         }
         self.state = plan.to;
-        Ok(touched)
+        Ok(())
     }
 
     /// Everything that the attributes make of the profile, and a new array if they ask for one.

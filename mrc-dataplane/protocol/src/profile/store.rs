@@ -93,6 +93,8 @@ pub struct Profiles {
     /// The built-in one included.
     evs: BTreeMap<u64, EvProfile>,
     events: Events,
+    /// What the last call has changed although it failed, and in which profile.
+    half_done: Option<(u64, Touched)>,
 }
 
 impl Profiles {
@@ -104,6 +106,7 @@ impl Profiles {
             formats: BTreeMap::new(),
             evs: BTreeMap::new(),
             events: Events::default(),
+            half_done: None,
         };
         let mut built_in = EvProfile::new(profiles.limits.ports.len() as u32);
         let env = Env {
@@ -121,7 +124,7 @@ impl Profiles {
                 ..EvChange::default()
             };
             // Refused only without ports; then it stays OFFLINE, and nothing can be bound to it.
-            let _ = built_in.modify(&change, &env, &mut |_, _| {});
+            let _ = built_in.modify(&change, &env, &mut |_, _| {}, &mut Touched::Nothing);
         }
         profiles.evs.insert(BUILT_IN, built_in);
         profiles
@@ -183,8 +186,10 @@ impl Profiles {
         Ok(())
     }
 
-    /// Changes an EV profile (api.md §4.7). Bound queue pairs are to be told what was touched.
+    /// Changes an EV profile (api.md §4.7). Bound queue pairs are to be told what was touched; if it fails,
+    /// [`Profiles::take_half_done`] says whether anything was.
     pub fn modify(&mut self, id: u64, change: &EvChange<'_>) -> Result<Touched, ProfileError> {
+        self.half_done = None;
         if id == BUILT_IN {
             return Err(ProfileError::BuiltIn);
         }
@@ -197,15 +202,28 @@ impl Profiles {
             room: self.room(self.free_count()),
             modify_online: self.limits.modify_online,
         };
-        let result = profile.modify(change, &env, &mut self.events.sink(id));
+        let mut touched = Touched::Nothing;
+        let result = profile.modify(change, &env, &mut self.events.sink(id), &mut touched);
         if profile.state() == ProfileState::Init {
-            return result;
+            return result.map(|()| touched);
         }
         if full {
             return Err(ProfileError::Slots(self.limits.max_profiles));
         }
         self.evs.insert(id, profile);
-        result
+        match result {
+            Ok(()) => Ok(touched),
+            Err(error) => {
+                self.half_done = (touched != Touched::Nothing).then_some((id, touched));
+                Err(error)
+            }
+        }
+    }
+
+    /// What the last call of [`Profiles::modify`] has changed although it failed: operations on entries before the one
+    /// that failed stay (api.md §4.8), so bound queue pairs are to be told of these, too.
+    pub fn take_half_done(&mut self) -> Option<(u64, Touched)> {
+        self.half_done.take()
     }
 
     /// A queue pair begins to use a profile.
