@@ -334,3 +334,76 @@ impl Fixed {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::from_ns(1);
+
+    fn port() -> PortNum {
+        PortNum::new(1).unwrap()
+    }
+
+    fn params() -> NsccParams {
+        NsccParams::new(&Network::new(1, 10_000_000_000, 4184))
+    }
+
+    // protocol.md §5.3 rule 2: cwnd > inflight
+    #[test]
+    fn windows_are_open_while_one_byte_is_missing() {
+        for mut cc in [Qpcc::uncontrolled(params(), 100), Qpcc::nscc(params(), 100, NOW)] {
+            let cwnd = cc.cwnd_bytes().unwrap() as u32;
+            cc.on_send(port(), cwnd - 1);
+            assert!(cc.can_send(PortSet::first(1)));
+            cc.on_send(port(), 1);
+            assert!(!cc.can_send(PortSet::first(1)));
+            cc.on_leave(port(), 1);
+            assert!(cc.can_send(PortSet::first(1)));
+        }
+    }
+
+    #[test]
+    fn a_port_is_closed_while_as_many_packets_as_it_may_are_on_it() {
+        let mut cc = Qpcc::fixed(3);
+        let one = PortSet::first(1);
+        for open in [true, true, false] {
+            cc.on_send(port(), 4184);
+            assert_eq!(cc.can_send(one), open);
+        }
+        assert!(cc.can_send(PortSet::first(2)), "on another one");
+        cc.on_leave(port(), 4184);
+        assert!(cc.can_send(one));
+    }
+
+    // protocol.md §10.5: "after the first SACK or NACK of a new QPCC"
+    #[test]
+    fn the_first_nack_calls_for_the_base_probe_like_the_first_sack() {
+        let answers: [fn(&mut Qpcc); 3] = [
+            |cc| cc.on_ack(&AckSample::new(NOW, 4184)),
+            |cc| cc.on_nack(NOW, 4184, None, true),
+            |cc| cc.on_nack(NOW, 4184, None, false),
+        ];
+        for answer in answers {
+            for mut cc in [Qpcc::uncontrolled(params(), 9), Qpcc::nscc(params(), 9, NOW)] {
+                cc.on_inferred_loss(NOW, 4184);
+                assert!(!cc.wants_base_probe(), "nothing was heard");
+                answer(&mut cc);
+                assert!(cc.wants_base_probe());
+                cc.on_base_probe_sent();
+                answer(&mut cc);
+                assert!(!cc.wants_base_probe(), "one");
+            }
+        }
+    }
+
+    // protocol.md §10.4 UpdateBase, P25
+    #[test]
+    fn base_of_a_fixed_window_is_at_least_half_of_the_configured_one() {
+        let mut cc = Qpcc::fixed(1).with_base_rtt(100_000);
+        for (ns, expected) in [(100_001, 100_000), (50_001, 50_001), (49_999, 50_000), (90_000, 50_000)] {
+            cc.on_nack(NOW, 4184, Some(RttSample { ns, bytes: 4184 }), false);
+            assert_eq!(cc.base_rtt_ns(), expected);
+        }
+    }
+}

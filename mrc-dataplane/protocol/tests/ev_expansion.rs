@@ -335,6 +335,13 @@ fn formats_are_limited_by_their_mode() {
 fn a_second_container_begins_at_a_field_boundary() {
     let straddling = [30, 30, 30, 30, 30].map(FormatField::new);
     assert_eq!(Format::new(FormatMode::Srv6, &straddling), Err(FieldError::NoBoundary));
+    // One bit beyond the first container is enough, and none is not.
+    let past_the_end = [32, 32, 32, 31, 2].map(FormatField::new);
+    assert_eq!(
+        Format::new(FormatMode::Srv6, &past_the_end),
+        Err(FieldError::NoBoundary)
+    );
+    assert!(Format::new(FormatMode::Srv6, &[32, 32, 32, 31, 1].map(FormatField::new)).is_ok());
     let meeting = [32, 32, 32, 32, 1].map(FormatField::new);
     assert!(Format::new(FormatMode::Srv6, &meeting).is_ok());
     let one_container = [30, 30, 30, 30, 8].map(FormatField::new);

@@ -120,4 +120,34 @@ mod tests {
         }
         assert_eq!(noticed, 2);
     }
+
+    // protocol.md §10.5: more than 2 MTU (and what rounding may add) in 64 packets.
+    #[test]
+    fn limit_is_two_packets_and_a_unit_in_sixty_four_packets() {
+        let limit = 2 * u64::from(MTU) + 256;
+        let shown_bytes = 300 * 1024;
+        for (ahead, packets, expected) in [
+            (limit, 64, None),
+            (limit + 1, 64, Some(limit + 1)),
+            (limit + 1, 63, None),
+        ] {
+            let mut count = ReceivedCount::default();
+            count.acked(shown_bytes - ahead, packets);
+            assert_eq!(
+                count.hear(shown(shown_bytes), true, MTU),
+                expected,
+                "{ahead} in {packets}"
+            );
+        }
+    }
+
+    // protocol.md §4, §10.5: 24-bit arithmetic; half the circle is a step back.
+    #[test]
+    fn count_that_goes_back_is_that_of_an_older_sack() {
+        for (step, is_news) in [(1 << 23, false), ((1 << 23) - 1, true)] {
+            let mut count = ReceivedCount::default();
+            count.acked(0, 64);
+            assert_eq!(count.hear(step, true, MTU).is_some(), is_news);
+        }
+    }
 }

@@ -153,4 +153,18 @@ mod tests {
         };
         assert_eq!(entries(&config, &mut rng()), Err(CreateError::Universe(31 * 600)));
     }
+
+    // protocol.md §15: 64 active ones; of a universe below 64 all but one per plane. §7.4: as many in each plane.
+    #[test]
+    fn defaults_change_at_a_universe_of_sixty_four_and_no_plane_goes_without() {
+        assert_eq!(shares(None, None, &[0, 32, 32]), (vec![0, 32, 32], 16));
+        assert_eq!(shares(None, None, &[0, 32, 31]), (vec![0, 30, 30], 15));
+        assert_eq!(shares(None, None, &[0, 65, 65]), (vec![0, 32, 32], 16));
+        assert_eq!(shares(Some(1), None, &[0, 4, 4]), (vec![0, 1, 1], 1));
+        assert_eq!(
+            shares(Some(4), Some(9), &[0, 4, 4]),
+            (vec![0, 2, 2], 4),
+            "no floor above the set"
+        );
+    }
 }

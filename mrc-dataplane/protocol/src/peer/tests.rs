@@ -418,3 +418,57 @@ fn ports_that_stay_down_are_probed_ever_more_seldom() {
     }
     assert_eq!(peer.next_timeout(), None);
 }
+
+/// §9.3: a silent peer is told again when it is heard, but not within 100 ms of the last try.
+#[test]
+fn a_silent_peer_is_told_again_after_exactly_100_ms() {
+    for (wait_ns, told) in [(100 * MS - 1, false), (100 * MS, true)] {
+        let (mut ops, mut peer) = (ops(), peer());
+        peer.handle_local_ports(without(1), NOW);
+        let last = updates(&mut ops, &mut peer, NOW + SEC).last().unwrap().0;
+        let now = NOW + last + wait_ns;
+        peer.handle_arrival(port(2), now);
+        assert_eq!(ops.poll_update(&mut peer, PORTS, now).is_some(), told, "{wait_ns}");
+    }
+}
+
+/// §9.3: "over a port that is up", preferably at both ends, or nobody hears it.
+#[test]
+fn updates_leave_over_ports_that_are_up_at_both_ends_first() {
+    let (mut ops, mut peer) = (ops(), peer());
+    let theirs = PORTS.difference(PortSet::first(2));
+    said(&mut ops, &mut peer, theirs, NOW);
+    peer.handle_local_ports(without(4), NOW);
+    let ports: Vec<u8> = updates(&mut ops, &mut peer, NOW + 20 * MS)
+        .iter()
+        .map(|(_, request)| request.port.get())
+        .collect();
+    assert_eq!(ports[..3], [3, 1, 2]);
+}
+
+/// §9.2: below 8 ms a stamp that was moved on tells of service time; from there on it has wrapped.
+#[test]
+fn service_time_is_taken_off_round_trips_below_eight_milliseconds() {
+    for (age_ns, expected) in [(8 * MS - 1, (8 * MS - 1 - 1280, true)), (8 * MS, (8 * MS, false))] {
+        let mut ops = ops();
+        assert!(ops.handle_probe(&probe(1, 1), NOW));
+        let (_, request) = ops.poll_probe(PORTS, NOW).unwrap();
+        let moved = Tick(NOW.tick().0.wrapping_add(10));
+        let back = answer(request.bth.psn.get(), EndpointOp::EV_PROBE, moved);
+        assert_eq!(ops.handle_response(5, None, &back, port(1), NOW + age_ns), Ok(()));
+        let told = ops.poll_result().unwrap().answer.unwrap();
+        assert_eq!((told.rtt_ns, told.service_time_removed), expected);
+    }
+}
+
+/// §14: probes of ports that are said to be down are a millisecond apart, to the nanosecond.
+#[test]
+fn probes_of_doubted_ports_are_a_millisecond_apart() {
+    let (mut ops, mut peer) = (ops(), peer());
+    said(&mut ops, &mut peer, PORTS.difference(PortSet::first(2)), NOW);
+    let start = NOW + SEC;
+    assert_eq!(ops.poll_update(&mut peer, PORTS, start).unwrap().port, port(1));
+    assert_eq!(peer.next_timeout(), Some(start + MS));
+    assert_eq!(ops.poll_update(&mut peer, PORTS, start + MS - 1), None);
+    assert_eq!(ops.poll_update(&mut peer, PORTS, start + MS).unwrap().port, port(2));
+}

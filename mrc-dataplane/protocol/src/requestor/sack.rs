@@ -351,4 +351,15 @@ mod tests {
             Some(12_800)
         );
     }
+
+    // protocol.md §10.5: from 8 ms on the stamp has wrapped; and it never goes back by more than a tick.
+    #[test]
+    fn stamps_count_below_eight_milliseconds_and_within_a_tick() {
+        let sent = Instant::from_ns(128 * 1000);
+        assert_eq!(round_trip(sent, Tick(0), sent + (8 * MS - 1)), None);
+        assert_eq!(round_trip(sent, Tick(0), sent + 8 * MS), Some(8 * MS));
+        let now = Instant::from_ns(128 * 1010);
+        assert_eq!(round_trip(sent, Tick(999), now), Some(11 * 128));
+        assert_eq!(round_trip(sent + 1, Tick(999), now), None);
+    }
 }

@@ -1,6 +1,6 @@
 //! Base round trip, its normalisation, and changes of link speed (protocol.md §10.4, P25).
 
-use super::{Bench, MTU, fast};
+use super::{Bench, MTU, fast, software};
 use crate::cc::{AckSample, Network, NsccParams, RttSample};
 
 #[test]
@@ -122,4 +122,16 @@ fn new_parameters_keep_what_was_measured() {
     config.base_rtt_ns = 5_000;
     bench.nscc.set_params(NsccParams::with_config(&config, &fast()));
     assert_eq!(bench.nscc.base_rtt_ns(), 5_000, "at most the new one");
+}
+
+// protocol.md §10.3: the minimum is one packet, however large packets have become.
+#[test]
+fn smallest_window_follows_a_larger_packet() {
+    let small = NsccParams::new(&Network {
+        mtu_bytes: 1112,
+        ..software()
+    });
+    let mut bench = Bench::new(small).shrunk_to(1112);
+    bench.nscc.set_params(NsccParams::new(&software()));
+    assert_eq!(bench.cwnd(), u64::from(MTU));
 }

@@ -1,6 +1,9 @@
 //! Rotation, SKIP, ASSUMED_BAD, backup, floor, and the way back (protocol.md §8, §9.1).
 
+mod changes;
+mod checks;
 mod control;
+mod counts;
 mod probes;
 mod profiles;
 mod regenerated;
