@@ -113,6 +113,10 @@ impl Port for TappedPort {
         self.inner.link()
     }
 
+    fn link_speed_bps(&self) -> Option<u64> {
+        self.inner.link_speed_bps()
+    }
+
     fn mode(&self) -> &PortMode {
         self.inner.mode()
     }

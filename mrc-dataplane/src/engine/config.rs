@@ -15,7 +15,7 @@ pub struct PortConfig {
     pub name: String,
     /// Its first queue; engine thread n uses queue `queue + n`.
     pub queue: u32,
-    /// Real speed of the link, where the interface does not know it (veth always says 10 Gb/s).
+    /// Real speed of the link, which it is paced to; `None`: what the interface knows, if it is a device and not a veth pair.
     pub link_speed_bps: Option<u64>,
 }
 

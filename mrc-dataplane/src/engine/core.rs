@@ -18,6 +18,7 @@ use super::flow::{Flows, Speeds};
 use super::handover::Handover;
 use super::peer::Peers;
 use super::qp::{Connection, QpSlot};
+use super::ready::Ready;
 use super::timer::Timers;
 use crate::port::Port;
 use crate::region::{KeyMap, PdId, RegionFault, RegionTable};
@@ -43,8 +44,8 @@ pub(super) struct Core {
     pub(super) cqs: Vec<Option<CqSlot>>,
     pub(super) timers: Timers,
     pub(super) sinks: Vec<Arc<dyn EventSink>>,
-    /// To be asked for packets, in this order.
-    pub(super) ready: VecDeque<u32>,
+    /// To be asked for packets.
+    pub(super) ready: Ready,
     /// Had packets in this batch.
     pub(super) touched: Vec<u32>,
     /// Owe answers to these packets, which leave before anything else does.
@@ -100,7 +101,7 @@ impl Core {
             cqs: Vec::new(),
             timers: Timers::default(),
             sinks: Vec::new(),
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             touched: Vec::new(),
             owing: Vec::new(),
             answered: false,
@@ -172,7 +173,7 @@ impl Core {
         if let Some(Some(slot)) = self.qps.get_mut(key as usize)
             && !std::mem::replace(&mut slot.lists.ready, true)
         {
-            self.ready.push_back(key);
+            self.ready.push(key, slot.connection.map(|connection| connection.flow));
         }
     }
 
@@ -254,9 +255,9 @@ impl Core {
         }
         // Every list holds a queue pair at most once, so this is all that they ever need.
         let count = self.qps.len();
-        for list in [&mut self.ready, &mut self.waiting_for_room] {
-            list.reserve(count.saturating_sub(list.len()));
-        }
+        self.ready.make_places(count);
+        self.waiting_for_room
+            .reserve(count.saturating_sub(self.waiting_for_room.len()));
         for list in [&mut self.touched, &mut self.owing, &mut self.dirty] {
             list.reserve(count.saturating_sub(list.len()));
         }
@@ -290,7 +291,7 @@ impl Core {
         };
         self.by_qpn.remove(&slot.qpn.get());
         // The next one at this place starts on no list.
-        self.ready.retain(|&other| other != key);
+        self.ready.remove(key);
         self.waiting_for_room.retain(|&other| other != key);
         self.touched.retain(|&other| other != key);
         self.owing.retain(|&other| other != key);

@@ -26,6 +26,7 @@ mod peer;
 mod ports;
 mod profiles;
 mod qp;
+mod ready;
 mod rx;
 mod start;
 mod threads;

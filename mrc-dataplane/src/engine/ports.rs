@@ -80,7 +80,7 @@ pub struct PortAttributes {
     pub mac: [u8; 6],
     /// Can frames pass?
     pub link_up: bool,
-    /// Speed, if the configuration says it.
+    /// Speed, if the configuration says it, or else if the interface knows it.
     pub link_speed_bps: Option<u64>,
     /// How the port is driven, and why so.
     pub mode: PortMode,

@@ -140,10 +140,11 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
         }
     }
     let first_port = first[0].num();
+    let configured = |at: usize| config.ports.get(at).and_then(|port| port.link_speed_bps);
     let facts = first
         .iter()
         .enumerate()
-        .map(|(at, port)| PortFacts::of(&**port, config.ports.get(at).and_then(|config| config.link_speed_bps)));
+        .map(|(at, port)| PortFacts::of(&**port, configured(at).or_else(|| port.link_speed_bps())));
     let facts: Arc<Vec<PortFacts>> = Arc::new(facts.collect());
     // The ports that there are, and not those of the configuration: they may have been handed over.
     let registry = EngineConfig {
@@ -154,9 +155,7 @@ pub(super) fn launch(config: EngineConfig, plumbing: Plumbing) -> Result<Engine,
     let tunnel = registry.tunnel(config.ev_layout);
     let speeds = Speeds(facts.iter().map(PortFacts::link_speed_bps).collect());
     // A link that knows its speed needs no help.
-    let paced: Vec<Option<u64>> = (0..facts.len())
-        .map(|at| config.ports.get(at).and_then(|port| port.link_speed_bps))
-        .collect();
+    let paced: Vec<Option<u64>> = (0..facts.len()).map(configured).collect();
     let threads = ports.len();
     let reading = Reading {
         udp_port: config.udp_port,

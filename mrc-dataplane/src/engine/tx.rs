@@ -1,4 +1,4 @@
-//! Frames out: queue pairs in turn, headers from the template of the path, data from the region into the frame with the ICRC in
+//! Frames out: windows and their queue pairs in turn, headers from the template of the path, data from the region into the frame with the ICRC in
 //! the same pass.
 
 use mrc_protocol::{Instant, Transmit};
@@ -10,7 +10,7 @@ use super::qp::Data;
 use crate::port::{Port, TxResult};
 use crate::region::RegionFault;
 
-/// Packets that a queue pair may send before the next one has its turn, with one reading of the clock.
+/// Packets that a queue pair may send before the next window has its turn, with one reading of the clock.
 const BURST: usize = 16;
 /// Packets in one pass, so that arriving ones do not wait for long, and so that the planes, which are flushed one after the
 /// other, do not get far out of step.
@@ -131,7 +131,7 @@ pub(super) fn transmit(
     }
     let mut sent = 0;
     while sent < BUDGET {
-        let Some(key) = core.ready.pop_front() else { break };
+        let Some(key) = core.ready.pop() else { break };
         let Some(Some(slot)) = core.qps.get_mut(key as usize) else {
             continue;
         };

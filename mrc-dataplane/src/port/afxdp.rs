@@ -21,6 +21,7 @@ pub struct AfXdpPort {
     pub(super) name: String,
     pub(super) mode: PortMode,
     pub(super) link: Arc<LinkState>,
+    pub(super) link_speed_bps: Option<u64>,
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) window: usize,
@@ -84,6 +85,10 @@ impl Port for AfXdpPort {
 
     fn link(&self) -> &LinkState {
         &self.link
+    }
+
+    fn link_speed_bps(&self) -> Option<u64> {
+        self.link_speed_bps
     }
 
     fn mode(&self) -> &PortMode {

@@ -35,6 +35,8 @@ pub struct MemoryPortConfig {
     pub depth: usize,
     /// Length of the first piece of a frame, as a UMEM chunk would limit it.
     pub chunk_len: usize,
+    /// Speed that the interface claims to have.
+    pub link_speed_bps: Option<u64>,
 }
 
 impl Default for MemoryPortConfig {
@@ -43,6 +45,7 @@ impl Default for MemoryPortConfig {
             mtu: 9000,
             depth: 192,
             chunk_len: 3840,
+            link_speed_bps: None,
         }
     }
 }
@@ -112,6 +115,10 @@ impl Port for MemoryPort {
 
     fn link(&self) -> &LinkState {
         &self.link
+    }
+
+    fn link_speed_bps(&self) -> Option<u64> {
+        self.config.link_speed_bps
     }
 
     fn mode(&self) -> &PortMode {

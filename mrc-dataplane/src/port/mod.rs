@@ -5,11 +5,11 @@
 
 mod afxdp;
 mod error;
+mod ethtool;
 mod link;
 mod memory;
 mod open;
 mod owner;
-mod queues;
 mod xsk;
 
 use std::io;
@@ -79,6 +79,11 @@ pub trait Port: Send {
     /// MAC address of the interface.
     fn mac(&self) -> [u8; 6] {
         self.link().mac()
+    }
+
+    /// Speed of the link in bit/s as the interface knew it when the port was opened; `None` if it did not, or has none of its own.
+    fn link_speed_bps(&self) -> Option<u64> {
+        None
     }
 
     /// Whether frames can pass: the interface is up and has a carrier.

@@ -10,8 +10,8 @@ use mrc_wire::{Encap, Pmtu, PortNum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::afxdp::Hold;
+use super::ethtool::{link_speed_bps, receive_queues};
 use super::owner::{FORK_PATIENCE, Ownership};
-use super::queues::receive_queues;
 use super::xsk::{Bind, CHUNK_LEN, CHUNK_SIZE, Memory, RING_SIZE};
 use super::{AfXdpPort, AttachMode, LinkState, PortCounters, PortError, PortMode};
 
@@ -222,6 +222,7 @@ fn open_one(
             reasons,
         },
         link: Arc::clone(&spec.link),
+        link_speed_bps: link_speed_bps(&spec.name),
         sender,
         receiver,
         window,

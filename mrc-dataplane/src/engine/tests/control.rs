@@ -225,3 +225,24 @@ fn attributes_say_what_fits() {
         (!rig.a.engine.attributes().ports[0].link_up).then_some(())
     });
 }
+
+// protocol.md §10.3: a window needs the speed of the link, whoever knows it; the configuration knows better.
+#[test]
+fn a_link_that_knows_its_speed_makes_the_window_unless_the_configuration_tells_another() {
+    for (claimed, configured, expected) in [
+        (None, None, None),
+        (Some(25_000_000_000), None, Some(25_000_000_000)),
+        (Some(25_000_000_000), Some(1_000_000_000), Some(1_000_000_000)),
+    ] {
+        let mut config = EngineConfig::with_ports(["mem1a"]);
+        config.ports[0].link_speed_bps = configured;
+        let rig = Rig::new(&Choice {
+            config,
+            link_speed_bps: claimed,
+            ..Choice::default()
+        });
+        assert_eq!(rig.a.engine.attributes().ports[0].link_speed_bps, expected);
+        let window = end::info(&rig.a.engine, rig.a.qpn).window.unwrap();
+        assert_eq!(window.cwnd_bytes.is_some(), expected.is_some());
+    }
+}

@@ -153,6 +153,8 @@ pub(super) struct Choice {
     pub(super) retry: RetryAttr,
     pub(super) config: EngineConfig,
     pub(super) mtu: u32,
+    /// What the interfaces claim.
+    pub(super) link_speed_bps: Option<u64>,
 }
 
 impl Default for Choice {
@@ -173,6 +175,7 @@ impl Default for Choice {
             },
             config: EngineConfig::default(),
             mtu: 9000,
+            link_speed_bps: None,
         }
     }
 }

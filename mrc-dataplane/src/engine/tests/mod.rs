@@ -45,6 +45,7 @@ impl Rig {
             let num = PortNum::new(num).unwrap();
             let config = MemoryPortConfig {
                 mtu: choice.mtu,
+                link_speed_bps: choice.link_speed_bps,
                 ..MemoryPortConfig::default()
             };
             let (left, right, link) = MemoryPort::pair(num, config).unwrap();
