@@ -86,7 +86,7 @@ enum Value {
 #[derive(Serialize)]
 struct CcProfile {
     name: &'static str,
-    path_links: usize,
+    path_links: u8,
 }
 
 #[derive(Serialize)]
@@ -98,15 +98,24 @@ struct Peer {
 
 const STRUCTURED: &str = "structured";
 const USIDS: &str = "usids";
-/// Congestion control needs to know how many links store and forward: two under one T0, four over a T1.
-const NEAR: CcProfile = CcProfile {
-    name: "under-t0",
-    path_links: 2,
-};
-const FAR: CcProfile = CcProfile {
-    name: "over-t1",
-    path_links: 4,
-};
+const NEAR: &str = "under-t0";
+const FAR: &str = "over-t1";
+
+/// Congestion control needs to know how many links store and forward, in links of the host's speed: two under one T0, and over a T1
+/// two more, which count for less where they are faster.
+fn cc_profiles(spec: &FabricSpec) -> [CcProfile; 2] {
+    let between = (2 * spec.host_link_bps).div_ceil(spec.fabric_link_bps.max(1));
+    [
+        CcProfile {
+            name: NEAR,
+            path_links: 2,
+        },
+        CcProfile {
+            name: FAR,
+            path_links: u8::try_from(2 + between).unwrap_or(u8::MAX),
+        },
+    ]
+}
 
 /// The file for a host, without a name.
 pub(crate) fn file(plan: &Plan, spec: &FabricSpec, host: usize) -> Result<OwnedFd, LabError> {
@@ -132,13 +141,13 @@ pub(crate) fn host_config(plan: &Plan, spec: &FabricSpec, host: usize) -> Result
             .collect(),
         ev_format_profile: format(spec).into_iter().collect(),
         ev_profile: Vec::new(),
-        cc_profile: vec![NEAR, FAR],
+        cc_profile: cc_profiles(spec).into(),
         peer: BTreeMap::new(),
     };
     for peer in (0..spec.hosts()).filter(|peer| *peer != host) {
         let ev_profile = ev_profile(plan, spec, host, peer);
         let near = spec.t0_of(host) == spec.t0_of(peer);
-        let cc_profile = if near { NEAR.name } else { FAR.name };
+        let cc_profile = if near { NEAR } else { FAR };
         let entry = |ev_profile| Peer { ev_profile, cc_profile };
         let name = ev_profile.as_ref().map(|p| p.name.clone());
         file.peer.insert(node_v6(peer).to_string(), entry(name));

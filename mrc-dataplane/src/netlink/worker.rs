@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use mrc_wire::PortNum;
 use netlink_packet_route::RouteNetlinkMessage;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
 
 use super::resolve::Followed;
 use super::route::{self, LinkFacts, Neighbour};
@@ -99,7 +100,7 @@ impl Worker {
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
         ];
         // An interrupted wait is only a short one.
-        let _ = poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::ZERO));
+        let _ = ppoll(&mut fds, Some(TimeSpec::from_duration(timeout)), None);
         let _ = self.shared.wake.read();
     }
 
