@@ -7,16 +7,22 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The widest access that both the alignment of `address` and the `left` bytes allow.
+const WORD: usize = size_of::<u64>();
+
+/// The widest access below a word that both the alignment of `address` and the `left` bytes allow.
 fn step(address: usize, left: usize) -> usize {
-    let by_alignment = 1 << address.trailing_zeros().min(3);
+    let by_alignment = 1 << address.trailing_zeros().min(2);
     let by_length = match left {
         0..=1 => 1,
         2..=3 => 2,
-        4..=7 => 4,
-        _ => 8,
+        _ => 4,
     };
     by_length.min(by_alignment)
+}
+
+/// Bytes in front of the first word of eight, at most `len`.
+fn in_front(address: usize, len: usize) -> usize {
+    (address.wrapping_neg() % WORD).min(len)
 }
 
 /// Copies `dst.len()` bytes from shared memory at `src`.
@@ -25,23 +31,18 @@ fn step(address: usize, left: usize) -> usize {
 /// `src` must be valid for reads of `dst.len()` bytes, and all concurrent accesses to it must be atomic or come from
 /// outside the language (another process, a device).
 pub(crate) unsafe fn read(src: *const u8, dst: &mut [u8]) {
-    let mut at = 0;
-    while at < dst.len() {
-        let left = dst.len() - at;
-        // SAFETY: `at < dst.len()`, inside the range the caller vouches for.
-        let from = unsafe { src.add(at) }.cast_mut();
-        let width = step(from.addr(), left);
-        let to = &mut dst[at..at + width];
-        // SAFETY: `step` returns a width that fits what is left and that `from` is aligned to.
-        unsafe {
-            match width {
-                8 => to.copy_from_slice(&AtomicU64::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                4 => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                2 => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
-                _ => to[0] = AtomicU8::from_ptr(from).load(Relaxed),
-            }
+    let front = in_front(src.addr(), dst.len());
+    let (front, rest) = dst.split_at_mut(front);
+    let (words, end) = rest.as_chunks_mut::<WORD>();
+    // SAFETY: the three parts are the caller's range in its order, and the words begin at a multiple of their size.
+    unsafe {
+        read_edge(src, front);
+        let src = src.add(front.len());
+        for (place, word) in words.iter_mut().enumerate() {
+            let from = AtomicU64::from_ptr(src.add(place * WORD).cast_mut().cast());
+            *word = from.load(Relaxed).to_ne_bytes();
         }
-        at += width;
+        read_edge(src.add(words.len() * WORD), end);
     }
 }
 
@@ -51,24 +52,61 @@ pub(crate) unsafe fn read(src: *const u8, dst: &mut [u8]) {
 /// `dst` must be valid for writes of `src.len()` bytes, and all concurrent accesses to it must be atomic or come from
 /// outside the language (another process, a device).
 pub(crate) unsafe fn write(dst: *mut u8, src: &[u8]) {
+    let (front, rest) = src.split_at(in_front(dst.addr(), src.len()));
+    let (words, end) = rest.as_chunks::<WORD>();
+    // SAFETY: the three parts are the caller's range in its order, and the words begin at a multiple of their size.
+    unsafe {
+        write_edge(dst, front);
+        let dst = dst.add(front.len());
+        for (place, word) in words.iter().enumerate() {
+            AtomicU64::from_ptr(dst.add(place * WORD).cast()).store(u64::from_ne_bytes(*word), Relaxed);
+        }
+        write_edge(dst.add(words.len() * WORD), end);
+    }
+}
+
+/// As [`read`], of less than a word on each side of a word's boundary.
+///
+/// # Safety
+/// As for [`read`].
+unsafe fn read_edge(src: *const u8, dst: &mut [u8]) {
     let mut at = 0;
-    while at < src.len() {
-        let left = src.len() - at;
-        // SAFETY: `at < src.len()`, inside the range the caller vouches for.
-        let to = unsafe { dst.add(at) };
-        let width = step(to.addr(), left);
-        let mut word = [0_u8; 8];
-        word[..width].copy_from_slice(&src[at..at + width]);
-        // SAFETY: `step` returns a width that fits what is left and that `to` is aligned to.
+    while at < dst.len() {
+        // SAFETY: `at < dst.len()`, inside the range the caller vouches for.
+        let from = unsafe { src.add(at) }.cast_mut();
+        let width = step(from.addr(), dst.len() - at);
+        let to = &mut dst[at..at + width];
+        // SAFETY: `step` returns a width that fits what is left and that `from` is aligned to.
         unsafe {
             match width {
-                8 => AtomicU64::from_ptr(to.cast()).store(u64::from_ne_bytes(word), Relaxed),
-                4 => {
-                    let [a, b, c, d, ..] = word;
+                4 => to.copy_from_slice(&AtomicU32::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+                2 => to.copy_from_slice(&AtomicU16::from_ptr(from.cast()).load(Relaxed).to_ne_bytes()),
+                _ => to[0] = AtomicU8::from_ptr(from).load(Relaxed),
+            }
+        }
+        at += width;
+    }
+}
+
+/// As [`write`], of less than a word on each side of a word's boundary.
+///
+/// # Safety
+/// As for [`write`].
+unsafe fn write_edge(dst: *mut u8, src: &[u8]) {
+    let mut at = 0;
+    while at < src.len() {
+        // SAFETY: `at < src.len()`, inside the range the caller vouches for.
+        let to = unsafe { dst.add(at) };
+        let from = &src[at..];
+        let width = step(to.addr(), from.len());
+        // SAFETY: `step` returns a width that fits what is left and that `to` is aligned to.
+        unsafe {
+            match (width, from) {
+                (4, &[a, b, c, d, ..]) => {
                     AtomicU32::from_ptr(to.cast()).store(u32::from_ne_bytes([a, b, c, d]), Relaxed);
                 }
-                2 => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([word[0], word[1]]), Relaxed),
-                _ => AtomicU8::from_ptr(to).store(word[0], Relaxed),
+                (2, &[a, b, ..]) => AtomicU16::from_ptr(to.cast()).store(u16::from_ne_bytes([a, b]), Relaxed),
+                _ => AtomicU8::from_ptr(to).store(from[0], Relaxed),
             }
         }
         at += width;
@@ -85,12 +123,12 @@ mod tests {
             for left in 1..32 {
                 let width = step(address, left);
                 assert!(width <= left && address % width == 0, "{address} {left} {width}");
-                assert!(width.is_power_of_two() && width <= 8);
+                assert!(width.is_power_of_two() && width <= 4);
             }
         }
         assert_eq!(
-            (step(8, 8), step(8, 9), step(16, 4), step(4, 8), step(6, 8)),
-            (8, 8, 4, 4, 2)
+            (step(8, 3), step(8, 7), step(16, 4), step(4, 8), step(6, 8)),
+            (2, 4, 4, 4, 2)
         );
     }
 

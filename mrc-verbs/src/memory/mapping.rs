@@ -19,7 +19,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps at least `len` bytes.
+    /// Maps at least `len` bytes, all of them present: a peer's write to a page that is not would cost the engine's thread a page fault.
     pub(crate) fn new(len: NonZeroUsize) -> nix::Result<Mapping> {
         // SAFETY: a new anonymous mapping at an address of the kernel's choice aliases nothing.
         let start = unsafe {
@@ -27,7 +27,7 @@ impl Mapping {
                 None,
                 len,
                 ProtFlags::PROT_READ | ProtFlags::PROT_WRITE,
-                MapFlags::MAP_PRIVATE,
+                MapFlags::MAP_PRIVATE | MapFlags::MAP_POPULATE,
             )?
         };
         Ok(Mapping {
