@@ -170,11 +170,20 @@ impl Core {
 
     /// It may have packets to send.
     pub(super) fn make_ready(&mut self, key: u32) {
-        if let Some(Some(slot)) = self.qps.get_mut(key as usize)
-            && !std::mem::replace(&mut slot.lists.ready, true)
-        {
+        let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
+            return;
+        };
+        if slot.qp.has_answers() && !std::mem::replace(&mut slot.lists.owes, true) {
+            self.owing.push(key);
+        }
+        if !std::mem::replace(&mut slot.lists.ready, true) {
             self.ready.push(key, slot.connection.map(|connection| connection.flow));
         }
+    }
+
+    /// Somebody waits for a transmit ring, or for a link.
+    pub(super) fn waits_for_room(&self) -> bool {
+        !self.waiting_for_room.is_empty() || !self.ready.is_empty()
     }
 
     /// The bell of a queue pair was heard: takes what was posted. True if there is more.
@@ -291,7 +300,9 @@ impl Core {
         };
         self.by_qpn.remove(&slot.qpn.get());
         // The next one at this place starts on no list.
-        self.ready.remove(key);
+        if slot.lists.ready {
+            self.ready.remove(key);
+        }
         self.waiting_for_room.retain(|&other| other != key);
         self.touched.retain(|&other| other != key);
         self.owing.retain(|&other| other != key);

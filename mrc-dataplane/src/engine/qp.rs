@@ -64,6 +64,8 @@ struct Tunnel {
 pub(super) struct Lists {
     /// To be asked for packets.
     pub(super) ready: bool,
+    /// To be asked for answers, which do not wait for the link.
+    pub(super) owes: bool,
     /// To be told that the batch has ended.
     pub(super) touched: bool,
     /// To be asked for completions, events and its next deadline.

@@ -175,14 +175,9 @@ impl Core {
             let after = self.with_qp(key, now, |slot, _| {
                 slot.lists.touched = false;
                 slot.qp.end_of_batch(now);
-                (slot.connection, slot.qp.has_answers())
+                slot.connection
             });
-            let Some((Some(connection), owes)) = after else {
-                continue;
-            };
-            if owes {
-                self.owing.push(key);
-            }
+            let Some(Some(connection)) = after else { continue };
             self.wake_waiting(connection.flow);
             self.probe_reverse(key, connection.peer, now);
         }

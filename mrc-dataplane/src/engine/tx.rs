@@ -54,6 +54,11 @@ impl Room {
         self.places.intersection(self.pacer.open())
     }
 
+    /// Does any port take data now?
+    pub(super) fn is_open(&self) -> bool {
+        !self.ports().is_empty()
+    }
+
     /// When a port takes data again that is only behind with what it was given.
     pub(super) fn opens(&self) -> Option<Instant> {
         self.pacer.opens(self.places)
@@ -114,8 +119,11 @@ pub(super) fn answer(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Ro
         wake_waiting_for_room(core);
     }
     while let Some(key) = core.owing.pop() {
-        let (count, _) = serve(core, ports, room, key, clock(), What::Answers);
-        core.answered |= count > 0;
+        if let Some(Some(slot)) = core.qps.get_mut(key as usize) {
+            slot.lists.owes = false;
+        }
+        let served = serve(core, ports, room, key, clock(), What::Answers);
+        core.answered |= served.packets > 0;
     }
 }
 
@@ -129,20 +137,23 @@ pub(super) fn transmit(
     if !room.refresh(ports, clock()).is_empty() {
         wake_waiting_for_room(core);
     }
+    answer(core, ports, room, &clock);
     let mut sent = 0;
-    while sent < BUDGET {
-        let Some(key) = core.ready.pop() else { break };
-        let Some(Some(slot)) = core.qps.get_mut(key as usize) else {
-            continue;
-        };
-        slot.lists.ready = false;
-        let (count, more) = serve(core, ports, room, key, clock(), What::Everything);
-        sent += count;
-        if more {
-            core.make_ready(key);
+    // Where there is no room for data they keep their places.
+    while sent < BUDGET && room.is_open() {
+        let Some(turn) = core.ready.next() else { break };
+        let mut served = Served::default();
+        if let Some(Some(slot)) = core.qps.get_mut(turn.key as usize) {
+            slot.lists.ready = false;
+            served = serve(core, ports, room, turn.key, clock(), What::Everything);
+            if served.more {
+                core.make_ready(turn.key);
+            }
         }
+        core.ready.end_turn(&turn, served.bytes);
+        sent += served.packets;
     }
-    sent > 0
+    sent > 0 || std::mem::take(&mut core.answered)
 }
 
 fn wake_waiting_for_room(core: &mut Core) {
@@ -162,46 +173,52 @@ enum What {
     Everything,
 }
 
-/// One turn of one queue pair: how many packets it sent, and whether it may have more.
-fn serve(
-    core: &mut Core,
-    ports: &mut [Box<dyn Port>],
-    room: &mut Room,
-    key: u32,
-    now: Instant,
-    what: What,
-) -> (usize, bool) {
-    let Some(slot) = core.slot(key) else { return (0, false) };
+/// What a queue pair did in a turn.
+#[derive(Clone, Copy, Default)]
+struct Served {
+    packets: usize,
+    /// Of their frames.
+    bytes: u64,
+    /// It may have more.
+    more: bool,
+}
+
+/// One turn of one queue pair.
+fn serve(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, key: u32, now: Instant, what: What) -> Served {
+    let mut served = Served::default();
+    let Some(slot) = core.slot(key) else { return served };
     let Some(connection) = slot.connection else {
-        return (0, false);
+        return served;
     };
-    for count in 0..BURST {
+    while served.packets < BURST {
         let answers = core.slot(key).is_some_and(|slot| slot.qp.has_answers());
         if what == What::Answers && !answers {
-            return (count, true);
+            return Served { more: true, ..served };
         }
         // Answers are small, and the peer waits for them: they do not wait for the link.
         let takes = if answers { room.places } else { room.ports() };
         let Some(peer) = core.peers.get(connection.peer) else {
-            return (count, false);
+            return served;
         };
         let usable = takes.intersection(peer.resolved);
         let next = core.visit(key, now, |slot, cx| slot.qp.poll_transmit(cx, usable));
         let Some(Some(transmit)) = next else {
             let content = core.park(key, connection.peer, connection.flow, takes);
-            if content || count > 0 {
+            if content || served.packets > 0 {
                 core.wake_waiting(connection.flow);
             }
-            return (count, false);
+            return served;
         };
-        if !send(core, ports, room, key, connection.peer, &transmit, now) {
-            return (count, true);
-        }
+        let Some(len) = send(core, ports, room, key, connection.peer, &transmit, now) else {
+            return Served { more: true, ..served };
+        };
+        served.packets += 1;
+        served.bytes += len as u64;
     }
-    (BURST, true)
+    Served { more: true, ..served }
 }
 
-/// Puts one packet into its port's ring; false if that did not work.
+/// Puts one packet into its port's ring: the length of its frame; nothing if that did not work.
 fn send(
     core: &mut Core,
     ports: &mut [Box<dyn Port>],
@@ -210,12 +227,12 @@ fn send(
     peer: u32,
     transmit: &Transmit,
     now: Instant,
-) -> bool {
+) -> Option<usize> {
     let fault = match fill_frame(core, ports, key, peer, transmit) {
         Some((TxResult::Queued, len)) => {
             room.take(transmit.port, len, now);
             count(core, key, transmit, len);
-            return true;
+            return Some(len);
         }
         Some((TxResult::Abandoned, _)) => transmit.payload,
         Some((TxResult::NoRoom | TxResult::BadLength, _)) | None => None,
@@ -231,7 +248,7 @@ fn send(
         room.close(transmit.port);
         core.with_qp(key, now, |slot, cx| slot.qp.handle_unsent(cx, transmit));
     }
-    false
+    None
 }
 
 fn fill_frame(

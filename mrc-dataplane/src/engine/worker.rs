@@ -133,15 +133,16 @@ impl Worker {
             self.tidied = now;
             self.note_port_counters();
         }
-        if tidy || sent || pending || !self.core.waiting_for_room.is_empty() {
+        if tidy || sent || pending || self.core.waits_for_room() {
             self.flush();
         }
         self.core.collect(now);
         self.alive = now;
-        let waits = !self.core.waiting_for_room.is_empty();
+        let waits = self.core.waits_for_room();
+        let more = !self.core.ready.is_empty() && self.room.is_open();
         let opens = if waits { self.room.opens() } else { None };
         Pass {
-            busy: busy || sent || !self.core.ready.is_empty() || !self.again.is_empty(),
+            busy: busy || sent || more || !self.again.is_empty(),
             deadline: [self.core.next_deadline(), opens].into_iter().flatten().min(),
             wants_room: pending || waits && self.room.is_full(self.core.up),
         }
@@ -409,7 +410,7 @@ impl Worker {
             let clock = self.clock;
             let sent = tx::transmit(&mut self.core, &mut self.ports, &mut self.room, || clock.now());
             self.flush();
-            if !sent && self.core.waiting_for_room.is_empty() {
+            if !sent && !self.core.waits_for_room() {
                 break;
             }
         }
