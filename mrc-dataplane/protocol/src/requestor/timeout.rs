@@ -279,6 +279,11 @@ impl Requestor {
         let Some(wait) = self.waits.ack.as_mut().filter(|wait| wait.due <= now) else {
             return false;
         };
+        // What still waits for room on the link has not been tried, so it has not failed. Without a path there will be no room.
+        if (self.waits.probe || self.waits.resend) && env.paths.any_eligible() {
+            wait.due = now + probe_ns;
+            return false;
+        }
         let t0_over = wait.t0_ends.is_some_and(|end| end <= now);
         match wait.stage {
             Stage::Probes(sent) if sent < 2 && !t0_over => {

@@ -191,14 +191,40 @@ fn missing_transport_ack_is_asked_for_by_two_probes_and_then_by_a_repetition() {
     }
 }
 
-// protocol.md §5.8: a probe that found no room is pointless once the packet itself goes again.
+// protocol.md §5.8: two probes have to fail first; one that found no room on the link has not failed, however late it is.
 #[test]
-fn repetition_replaces_the_probe_that_had_no_room() {
+fn probe_that_finds_no_room_has_not_failed() {
     let mut a = without_ack(RetryAttr::default());
+    for _ in 0..2 {
+        a.advance(500_000);
+        let sent = a.poll_all();
+        assert_eq!((sent.len(), sent[0].sent.bth.opcode), (1, Opcode::Probe));
+    }
     a.advance(500_000);
     let sent = a.poll_all();
     assert_eq!((sent.len(), writes(&sent)), (1, [10].to_vec()));
     assert!(sent[0].sent.bth.a && sent[0].sent.bth.rtx);
+}
+
+// protocol.md §5.8: nor does a repetition that found no room use up the retry budget. A link that others fill is no dead peer.
+#[test]
+fn repetition_that_finds_no_room_uses_up_no_budget() {
+    let mut a = without_ack(retry(8, 3, 2));
+    let count = |a: &End| a.qp.stats().ack_resends;
+    until(&mut a, 1, count);
+    a.advance(262_144);
+    let before = a.qp.retries();
+    for _ in 0..100 {
+        a.advance(10_000_000);
+    }
+    assert!(a.qp.retries() <= before + 1, "{} to {}", before, a.qp.retries());
+    assert_eq!(writes(&a.poll_all()), [10]);
+    // Once they do leave, and nobody answers, it ends.
+    while a.qp.state() == crate::QpState::Rts {
+        a.wait_for_timeout();
+        a.poll_all();
+    }
+    assert!(a.now.since(crate::Instant::ZERO) < 20_000_000_000);
 }
 
 // protocol.md §4: T0 = 0 disables; then the repetitions come once a second, and use up no budget.
