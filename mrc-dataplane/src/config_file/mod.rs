@@ -159,6 +159,7 @@ fn device(table: DeviceTable, config: &mut EngineConfig) -> Result<(), ProfileFa
     config.threads = table.threads.unwrap_or(config.threads);
     config.fabric_trims = table.fabric_trims.unwrap_or(config.fabric_trims);
     config.host_rtt_ns = table.host_rtt_ns.unwrap_or(config.host_rtt_ns);
+    config.spin_ns = table.spin_ns.unwrap_or(config.spin_ns);
     config.window_packets = table.window_packets.unwrap_or(config.window_packets);
     config.ev_layout = match table.ev_layout {
         Some(schema::Layout::FlowHi) => EvLayout::FlowHigh,

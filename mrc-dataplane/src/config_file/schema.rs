@@ -35,6 +35,7 @@ pub(super) struct DeviceTable {
     pub(super) fabric_trims: Option<bool>,
     pub(super) window_packets: Option<u16>,
     pub(super) host_rtt_ns: Option<u32>,
+    pub(super) spin_ns: Option<u64>,
     pub(super) ev_profile: Option<String>,
     pub(super) cc_profile: Option<String>,
     pub(super) dscps: Option<BTreeMap<String, Dscp>>,
