@@ -9,7 +9,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 /// `ppoll` cannot say every duration; nobody waits longer than a year.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// A non-blocking event fd.
 pub fn eventfd() -> io::Result<OwnedFd> {
