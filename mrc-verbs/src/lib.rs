@@ -92,7 +92,7 @@ pub use mrc_dataplane::engine::{
 pub use mrc_protocol::cc::SchedulerState;
 pub use mrc_protocol::profile::{EntryState, EvValue, PortEv};
 pub use mrc_protocol::{EvState, QpStats, Reason};
-pub use mrc_wire::PortNum;
+pub use mrc_wire::{Ev, PortNum};
 pub use pd::ProtectionDomain;
 pub use qp::{
     AddressVector, PostListError, QpAttr, QpAttrInForce, QpCapabilities, QpConfig, QpInit, QpQuery, QpSizes, QpState,
