@@ -29,6 +29,8 @@ struct Config {
 #[derive(Serialize)]
 struct Device {
     fabric_trims: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spin_ns: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -96,6 +98,10 @@ struct Peer {
     cc_profile: &'static str,
 }
 
+/// With more hosts than that, engines do not poll after their last work: frames are milliseconds apart on the lab's links, and the cores
+/// that all share have better things to do.
+const HOSTS_THAT_POLL: usize = 2;
+
 const STRUCTURED: &str = "structured";
 const USIDS: &str = "usids";
 const NEAR: &str = "under-t0";
@@ -132,6 +138,7 @@ pub(crate) fn host_config(plan: &Plan, spec: &FabricSpec, host: usize) -> Result
     let mut file = Config {
         device: Device {
             fabric_trims: spec.queue.overflow == Overflow::Trim,
+            spin_ns: (spec.hosts() > HOSTS_THAT_POLL).then_some(0),
         },
         port: (1..=spec.planes)
             .map(|plane| Port {

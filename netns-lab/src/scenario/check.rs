@@ -6,7 +6,7 @@ use netns_lab::plan::Plan;
 
 use super::criterion::{Criterion, Measure};
 use super::timeline::Moment;
-use super::workload::{Hosts, Kind, Workload, host_number};
+use super::workload::{Hosts, Iterations, Kind, Workload, host_number};
 use super::{MAX_SECONDS, Scenario};
 
 /// What is wrong, in one line.
@@ -159,13 +159,25 @@ fn check_workload(scenario: &Scenario, place: usize, workload: &Workload) -> Res
         ("depth", workload.depth.map(f64::from), 1.0..=1024.0),
         ("burst", workload.burst.map(f64::from), 1.0..=1024.0),
         ("every", workload.every, 0.001..=60.0),
-        ("iterations", workload.iterations.map(f64::from), 1.0..=100_000.0),
         ("start", Some(workload.start), 0.0..=MAX_SECONDS),
         ("seconds", workload.seconds, 0.05..=MAX_SECONDS),
     ] {
         if let Some(value) = value {
             within(&key(name), value, range)?;
         }
+    }
+    for count in workload.iterations.iter().flat_map(Iterations::all) {
+        within(&key("iterations"), f64::from(*count), 1.0..=100_000.0)?;
+    }
+    if let Some(Iterations::BySize(counts)) = &workload.iterations
+        && counts.len() != workload.sizes.len()
+    {
+        return Err(format!(
+            "{}: {} numbers for {} sizes; name one for each of sizes, or one for all",
+            key("iterations"),
+            counts.len(),
+            workload.sizes.len()
+        ));
     }
     if workload.kind == Kind::Write && workload.seconds.is_none() && workload.after.is_some() {
         return Err(format!(

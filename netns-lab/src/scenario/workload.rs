@@ -42,9 +42,9 @@ pub(crate) struct Workload {
     /// `write`: messages outstanding per queue pair.
     #[serde(default)]
     pub depth: Option<u32>,
-    /// Collectives: how often each size; `latency`: how many messages.
+    /// Collectives: how often each size, or a number for each of `sizes`; `latency`: how many messages.
     #[serde(default)]
-    pub iterations: Option<u32>,
+    pub iterations: Option<Iterations>,
     /// `write`: instead of a stream, so many messages per queue pair at a time ...
     #[serde(default)]
     pub burst: Option<u32>,
@@ -60,6 +60,26 @@ pub(crate) struct Workload {
     /// How many seconds it runs; default: to the end of the scenario. Collectives end by themselves.
     #[serde(default)]
     pub seconds: Option<f64>,
+}
+
+/// How often.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(untagged, expecting = "a whole number, or a list of them")]
+pub(crate) enum Iterations {
+    /// The same for all sizes.
+    Each(u32),
+    /// By place in `sizes`.
+    BySize(Vec<u32>),
+}
+
+impl Iterations {
+    /// All numbers that it names.
+    pub(crate) fn all(&self) -> &[u32] {
+        match self {
+            Iterations::Each(count) => std::slice::from_ref(count),
+            Iterations::BySize(counts) => counts,
+        }
+    }
 }
 
 /// What a workload does.
@@ -215,12 +235,17 @@ impl Workload {
         }
     }
 
-    /// How often each size, or how many messages.
-    pub(crate) fn repetitions(&self) -> u32 {
-        self.iterations.unwrap_or(match self.kind {
+    /// How often the size at that place of `all_sizes`, or how many messages.
+    pub(crate) fn repetitions(&self, place: usize) -> u32 {
+        let default = match self.kind {
             Kind::Latency => 1000,
             _ => 1,
-        })
+        };
+        match &self.iterations {
+            Some(Iterations::Each(count)) => *count,
+            Some(Iterations::BySize(counts)) => counts.get(place).copied().unwrap_or(default),
+            None => default,
+        }
     }
 
     /// Messages outstanding per queue pair.

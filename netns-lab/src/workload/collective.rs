@@ -4,6 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 
+use zerocopy::IntoBytes as _;
+
 use super::{Failure, Memory, Moved, Mover, Until, pattern};
 use crate::agent::{Job, Outcome, SizeTimes, now_ns};
 use crate::scenario::Kind;
@@ -11,6 +13,8 @@ use crate::scenario::Kind;
 const NAP: Duration = Duration::from_millis(5);
 /// Steps of an iteration, in a tag.
 const STEP_BITS: u32 = 10;
+/// Slices of a part, in a tag.
+const SLICE_BITS: u32 = 4;
 
 /// Runs all iterations of all sizes.
 pub(super) fn run(job: &Job, mover: &mut dyn Mover, until: &Until) -> Result<Outcome, Failure> {
@@ -25,25 +29,25 @@ pub(super) fn run(job: &Job, mover: &mut dyn Mover, until: &Until) -> Result<Out
         arrived: HashSet::new(),
         sending: HashMap::new(),
         moved: Vec::new(),
+        buffers: Buffers::default(),
         outcome: Outcome::default(),
     };
     let mut iteration = 0;
-    for size in job.workload.all_sizes() {
+    for (place, size) in job.workload.all_sizes().into_iter().enumerate() {
         let mut times = SizeTimes {
             size,
             times_ns: Vec::new(),
         };
-        for _ in 0..job.workload.repetitions() {
-            let started = now_ns();
-            let went_on = match job.workload.kind {
-                Kind::AllReduce => collective.all_reduce(iteration, size as usize)?,
-                Kind::AllGather => collective.all_gather(iteration, size as usize)?,
-                _ => collective.exchange(iteration, size as usize)?,
+        for _ in 0..job.workload.repetitions(place) {
+            let mut buffers = std::mem::take(&mut collective.buffers);
+            let took_ns = match job.workload.kind {
+                Kind::AllReduce => collective.all_reduce(iteration, size as usize, &mut buffers)?,
+                Kind::AllGather => collective.all_gather(iteration, size as usize, &mut buffers)?,
+                _ => collective.exchange(iteration, size as usize, &mut buffers)?,
             };
-            if !went_on {
-                break;
-            }
-            times.times_ns.push(now_ns() - started);
+            collective.buffers = buffers;
+            let Some(took_ns) = took_ns else { break };
+            times.times_ns.push(took_ns);
             collective.outcome.messages += 1;
             iteration += 1;
         }
@@ -65,74 +69,117 @@ struct Collective<'a> {
     /// Sources of writes that are outstanding.
     sending: HashMap<(usize, u64), Range<usize>>,
     moved: Vec<Moved>,
+    /// Lent to the iteration that runs.
+    buffers: Buffers,
     outcome: Outcome,
 }
 
+/// Room that every iteration uses again: fresh pages for each would cost the machine more than the moving.
+#[derive(Default)]
+struct Buffers {
+    floats: Vec<f32>,
+    part: Vec<f32>,
+    bytes: Vec<u8>,
+    wanted: Vec<u8>,
+}
+
 impl Collective<'_> {
-    /// A ring all-reduce of `size` bytes of floats: the sum of all ranks' data, at all ranks. False if it was stopped.
-    fn all_reduce(&mut self, iteration: u32, size: usize) -> Result<bool, Failure> {
+    /// A ring all-reduce of `size` bytes of floats: the sum of all ranks' data, at all ranks. How long it took, from the first word sent
+    /// to the last sum made; nothing if it was stopped.
+    fn all_reduce(&mut self, iteration: u32, size: usize, buffers: &mut Buffers) -> Result<Option<u64>, Failure> {
         let ranks = self.job.ranks.len();
         let part = size / 4 / ranks;
-        let own = |index| pattern::element(self.job.seed, self.rank, iteration, index);
-        let mut data: Vec<f32> = (0..size / 4).map(own).collect();
-        for step in 0..2 * (ranks - 1) {
-            // Scatter with addition, then gather: in step s, rank r sends part r - s, and receives part r - s - 1.
-            let send = (self.rank + 2 * ranks - step) % ranks;
-            let receive = (self.rank + 2 * ranks - step - 1) % ranks;
-            let bytes: Vec<u8> = data[send * part..(send + 1) * part]
-                .iter()
-                .flat_map(|float| float.to_le_bytes())
-                .collect();
-            if !self.pass_on(iteration, step, send, &bytes)? {
-                return Ok(false);
-            }
-            let Some(bytes) = self.receive(iteration, step, part * 4)? else {
-                return Ok(false);
-            };
-            let target = &mut data[receive * part..(receive + 1) * part];
-            for (place, bytes) in target.iter_mut().zip(bytes.chunks_exact(4)) {
-                let float = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                *place = if step < ranks - 1 { *place + float } else { float };
+        let Buffers {
+            floats, part: other, ..
+        } = buffers;
+        let own = pattern::Elements::of_rank(self.job.seed, iteration, self.rank);
+        floats.clear();
+        floats.extend((0..size / 4).map(|index| own.at(index)));
+        other.resize(part, 0.0);
+        let started = now_ns();
+        let steps = 2 * (ranks - 1);
+        let part_of = |index: usize, slice: &Slice| {
+            let first = index * part;
+            first + slice.bytes.start / 4..first + slice.bytes.end / 4
+        };
+        for slice in slices(part * 4) {
+            let bytes = floats[part_of(self.rank, &slice)].as_bytes();
+            if !self.pass_on(iteration, 0, self.rank, &slice, bytes)? {
+                return Ok(None);
             }
         }
-        let sum = |index| -> f32 {
-            (0..ranks)
-                .map(|rank| pattern::element(self.job.seed, rank, iteration, index))
-                .sum()
-        };
+        for step in 0..steps {
+            // Scatter with addition, then gather: in step s, rank r receives part r - s - 1, and passes it on in the next step, slice by
+            // slice, so that no link is idle while it adds. All hosts are this machine, so floats go as they lie in memory.
+            let index = (self.rank + 2 * ranks - step - 1) % ranks;
+            for slice in slices(part * 4) {
+                let target = &mut floats[part_of(index, &slice)];
+                let others = &mut other[part_of(0, &slice)];
+                let adds = step < ranks - 1;
+                let into = if adds { &mut *others } else { &mut *target };
+                if !self.receive(iteration, step, &slice, into.as_mut_bytes())? {
+                    return Ok(None);
+                }
+                if adds {
+                    target.iter_mut().zip(others).for_each(|(sum, float)| *sum += *float);
+                }
+                if step + 1 < steps && !self.pass_on(iteration, step + 1, index, &slice, target.as_bytes())? {
+                    return Ok(None);
+                }
+            }
+        }
+        let took_ns = now_ns() - started;
+        let sums = pattern::Elements::sum(self.job.seed, iteration, ranks);
         // The sums are of whole numbers below 2^24, so exact in any order.
         #[expect(clippy::float_cmp, reason = "whole numbers")]
-        let wrong = data.iter().enumerate().find(|(index, found)| **found != sum(*index));
+        let wrong = floats
+            .iter()
+            .enumerate()
+            .find(|(index, found)| **found != sums.at(*index));
         if let Some((index, found)) = wrong {
-            let wanted = sum(index);
+            let wanted = sums.at(index);
             self.differs(format!("iteration {iteration}: sum {index} is {found}, not {wanted}"));
         }
         self.outcome.compared_bytes += size as u64;
-        Ok(true)
+        Ok(Some(took_ns))
     }
 
     /// A ring all-gather: `size` bytes in all, a part from each rank, at all ranks.
-    fn all_gather(&mut self, iteration: u32, size: usize) -> Result<bool, Failure> {
+    fn all_gather(&mut self, iteration: u32, size: usize, buffers: &mut Buffers) -> Result<Option<u64>, Failure> {
         let ranks = self.job.ranks.len();
         let part = size / ranks;
-        let mut bytes = self.data(iteration, self.rank, 0, part);
-        for step in 0..ranks - 1 {
-            let send = (self.rank + ranks - step) % ranks;
-            if !self.pass_on(iteration, step, send, &bytes)? {
-                return Ok(false);
+        let Buffers { bytes, wanted, .. } = buffers;
+        bytes.resize(size, 0);
+        self.fill(iteration, self.rank, 0, &mut bytes[self.rank * part..][..part]);
+        let started = now_ns();
+        for slice in slices(part) {
+            let own = &bytes[self.rank * part..][slice.bytes.clone()];
+            if !self.pass_on(iteration, 0, self.rank, &slice, own)? {
+                return Ok(None);
             }
-            let Some(received) = self.receive(iteration, step, part)? else {
-                return Ok(false);
-            };
-            let from = (self.rank + ranks - step - 1) % ranks;
-            self.check(iteration, from, 0, &received);
-            bytes = received;
         }
-        Ok(true)
+        for step in 0..ranks - 1 {
+            let from = (self.rank + ranks - step - 1) % ranks;
+            for slice in slices(part) {
+                let target = &mut bytes[from * part..][slice.bytes.clone()];
+                if !self.receive(iteration, step, &slice, target)?
+                    || (step + 2 < ranks && !self.pass_on(iteration, step + 1, from, &slice, target)?)
+                {
+                    return Ok(None);
+                }
+            }
+        }
+        let took_ns = now_ns() - started;
+        wanted.resize(part, 0);
+        for step in 1..ranks {
+            let from = (self.rank + step) % ranks;
+            self.check(iteration, from, 0, &bytes[from * part..][..part], wanted);
+        }
+        Ok(Some(took_ns))
     }
 
     /// Sends every peer that there is a connection to a part of its own, and receives one from each: all-to-all and pairs.
-    fn exchange(&mut self, iteration: u32, size: usize) -> Result<bool, Failure> {
+    fn exchange(&mut self, iteration: u32, size: usize, buffers: &mut Buffers) -> Result<Option<u64>, Failure> {
         let part = match self.job.workload.kind {
             Kind::AllToAll => size / self.job.ranks.len(),
             _ => size,
@@ -140,23 +187,36 @@ impl Collective<'_> {
         // Two sets in turn, at places that do not depend on the size: a peer may be one iteration ahead, and at the next size.
         let set = (iteration as usize % 2) * (self.memory.target / 2);
         let peers: Vec<usize> = self.job.ends.iter().map(|end| end.peer).collect();
+        let Buffers { bytes, wanted, .. } = buffers;
+        bytes.resize(peers.len() * part, 0);
+        wanted.resize(part, 0);
         for (end, &peer) in peers.iter().enumerate() {
-            let to = self.rank_of(peer);
-            let bytes = self.data(iteration, self.rank, to, part);
-            if !self.send(end, tag(iteration, 0), self.memory.source_of(end), &bytes, set)? {
-                return Ok(false);
+            self.fill(
+                iteration,
+                self.rank,
+                self.rank_of(peer),
+                &mut bytes[end * part..][..part],
+            );
+        }
+        let started = now_ns();
+        for end in 0..peers.len() {
+            let piece = &bytes[end * part..][..part];
+            if !self.send(end, tag(iteration, 0, 0), self.memory.source_of(end), piece, set)? {
+                return Ok(None);
             }
         }
-        for (end, &peer) in peers.iter().enumerate() {
-            if !self.await_arrival(end, tag(iteration, 0))? {
-                return Ok(false);
+        for end in 0..peers.len() {
+            if !self.await_arrival(end, tag(iteration, 0, 0))? {
+                return Ok(None);
             }
-            let mut bytes = vec![0; part];
-            self.mover.read(self.memory.target_of(end) + set, &mut bytes)?;
-            let from = self.rank_of(peer);
-            self.check(iteration, from, self.rank, &bytes);
         }
-        Ok(true)
+        let took_ns = now_ns() - started;
+        for (end, &peer) in peers.iter().enumerate() {
+            let found = &mut bytes[..part];
+            self.mover.read(self.memory.target_of(end) + set, found)?;
+            self.check(iteration, self.rank_of(peer), self.rank, found, wanted);
+        }
+        Ok(Some(took_ns))
     }
 
     fn rank_of(&self, host: usize) -> usize {
@@ -164,14 +224,14 @@ impl Collective<'_> {
     }
 
     /// The bytes that rank `from` sends to rank `to`.
-    fn data(&self, iteration: u32, from: usize, to: usize, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        pattern::fill(self.job.seed, from << 8 | to, iteration as usize, &mut bytes);
-        bytes
+    fn fill(&self, iteration: u32, from: usize, to: usize, bytes: &mut [u8]) {
+        pattern::fill(self.job.seed, from << 8 | to, iteration as usize, bytes);
     }
 
-    fn check(&mut self, iteration: u32, from: usize, to: usize, found: &[u8]) {
-        if found != self.data(iteration, from, to, found.len()) {
+    /// Compares; `wanted` is room for what should be there.
+    fn check(&mut self, iteration: u32, from: usize, to: usize, found: &[u8], wanted: &mut [u8]) {
+        self.fill(iteration, from, to, wanted);
+        if found != wanted {
             self.differs(format!(
                 "iteration {iteration}: the data of rank {from} is not what it sent"
             ));
@@ -191,29 +251,35 @@ impl Collective<'_> {
         end.unwrap_or(0)
     }
 
-    /// Sends `bytes`, which are part `part` of the data, to the next rank.
-    fn pass_on(&mut self, iteration: u32, step: usize, part: usize, bytes: &[u8]) -> Result<bool, Failure> {
+    /// Sends `bytes`, a slice of part `part` of the data, to the next rank.
+    fn pass_on(
+        &mut self,
+        iteration: u32,
+        step: usize,
+        part: usize,
+        slice: &Slice,
+        bytes: &[u8],
+    ) -> Result<bool, Failure> {
         let end = self.ring_end(true);
-        let source = self.memory.source_of(end) + part * bytes.len();
-        let to = self.ring_slot(iteration, step, bytes.len());
-        self.send(end, tag(iteration, step), source, bytes, to)
+        let source = self.memory.source_of(end) + part * slice.of + slice.bytes.start;
+        let to = self.ring_slot(iteration, step, slice);
+        self.send(end, tag(iteration, step, slice.number), source, bytes, to)
     }
 
-    /// The part that the rank before has sent in this step.
-    fn receive(&mut self, iteration: u32, step: usize, len: usize) -> Result<Option<Vec<u8>>, Failure> {
+    /// The slice that the rank before has sent in this step. False if it was stopped.
+    fn receive(&mut self, iteration: u32, step: usize, slice: &Slice, bytes: &mut [u8]) -> Result<bool, Failure> {
         let end = self.ring_end(false);
-        if !self.await_arrival(end, tag(iteration, step))? {
-            return Ok(None);
+        if !self.await_arrival(end, tag(iteration, step, slice.number))? {
+            return Ok(false);
         }
-        let at = self.memory.target_of(end) + self.ring_slot(iteration, step, len);
-        let mut bytes = vec![0; len];
-        self.mover.read(at, &mut bytes)?;
-        Ok(Some(bytes))
+        let at = self.memory.target_of(end) + self.ring_slot(iteration, step, slice);
+        self.mover.read(at, bytes)?;
+        Ok(true)
     }
 
-    /// Where a step's part goes: iterations use two sets in turn, because a neighbour may be one iteration ahead, but not two.
-    fn ring_slot(&self, iteration: u32, step: usize, part: usize) -> usize {
-        (iteration as usize % 2) * (self.memory.target / 2) + step * part
+    /// Where a step's slice goes: iterations use two sets in turn, because a neighbour may be one iteration ahead, but not two.
+    fn ring_slot(&self, iteration: u32, step: usize, slice: &Slice) -> usize {
+        (iteration as usize % 2) * (self.memory.target / 2) + step * slice.of + slice.bytes.start
     }
 
     fn send(&mut self, end: usize, tag: u32, source: usize, bytes: &[u8], to: usize) -> Result<bool, Failure> {
@@ -283,6 +349,29 @@ impl Collective<'_> {
     }
 }
 
-fn tag(iteration: u32, step: usize) -> u32 {
-    iteration << STEP_BITS | step as u32
+/// A slice of a part, which moves by itself.
+struct Slice {
+    number: usize,
+    /// In the part.
+    bytes: Range<usize>,
+    /// Bytes of the part.
+    of: usize,
+}
+
+/// Small parts move whole. Of others there are few slices, since a neighbour may be ahead by all that a ring has under way, and needs a
+/// receive for each.
+fn slices(part: usize) -> impl Iterator<Item = Slice> {
+    const SMALLEST: usize = 128 << 10;
+    const MOST: usize = 8;
+    let len = part.div_ceil(MOST).next_multiple_of(4).max(SMALLEST);
+    (0..part).step_by(len).enumerate().map(move |(number, start)| Slice {
+        number,
+        bytes: start..part.min(start + len),
+        of: part,
+    })
+}
+
+/// Tells what is under way apart.
+fn tag(iteration: u32, step: usize, slice: usize) -> u32 {
+    iteration << (STEP_BITS + SLICE_BITS) | (step as u32) << SLICE_BITS | slice as u32
 }

@@ -87,7 +87,7 @@ pub(crate) struct Memory {
     pub source: usize,
     /// Bytes that one connection's peer may write.
     pub target: usize,
-    /// Connections of this host.
+    /// Connections of this host that need parts of their own.
     pub ends: usize,
 }
 
@@ -95,7 +95,11 @@ impl Memory {
     /// What a job needs.
     pub(crate) fn of(job: &Job) -> Memory {
         let largest = job.workload.all_sizes().into_iter().max().unwrap_or(1) as usize;
-        let ends = job.ends.len();
+        // In a ring one end sends and the other receives: each has its part to itself.
+        let ends = match job.workload.kind {
+            Kind::AllReduce | Kind::AllGather => 1,
+            _ => job.ends.len().max(1),
+        };
         let ranks = job.ranks.len();
         let (source, target) = match job.workload.kind {
             Kind::Write | Kind::Latency => {
@@ -117,12 +121,12 @@ impl Memory {
 
     /// First byte of an end's source.
     pub(crate) fn source_of(&self, end: usize) -> usize {
-        end * self.source
+        end % self.ends * self.source
     }
 
     /// First byte of what an end's peer writes.
     pub(crate) fn target_of(&self, end: usize) -> usize {
-        self.ends * self.source + end * self.target
+        self.ends * self.source + end % self.ends * self.target
     }
 }
 

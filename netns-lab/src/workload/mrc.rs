@@ -1,14 +1,14 @@
 //! Data over queue pairs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mrc_verbs::{
-    Access, AddressFamily, ApiVersion, CompletionChannel, CompletionQueue, Context, DeviceContext, Error, EvState,
-    MemoryRegion, PathInfo, ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair, RemoteAddress,
-    SendRequest, WorkCompletion,
+    Access, AddressFamily, ApiVersion, CompletionChannel, CompletionQueue, Context, DeviceContext, Error, Ev, EvState,
+    MemoryRegion, PathInfo, PortNum, ProtectionDomain, QpAttr, QpConfig, QpInit, QpSizes, QpState, QueuePair,
+    RemoteAddress, SendRequest, WorkCompletion,
 };
 
 use super::{Failure, Memory, Moved, Mover, Probe, Ready};
@@ -127,8 +127,7 @@ impl Queues {
         let by_qpn = self.qps.iter().enumerate().map(|(end, qp)| (qp.qpn(), end)).collect();
         let probe = QueueProbe {
             flows: self.job.ends.iter().map(|end| end.flow).collect(),
-            bad: vec![HashSet::new(); self.qps.len()],
-            active: vec![HashSet::new(); self.qps.len()],
+            seen: vec![Vec::new(); self.qps.len()],
             qps: self.qps.clone(),
             ports: self.ports,
         };
@@ -258,47 +257,60 @@ impl Mover for QueueMover {
 struct QueueProbe {
     flows: Vec<usize>,
     qps: Vec<Arc<QueuePair>>,
-    /// Paths taken for bad at the last sample, per end.
-    bad: Vec<HashSet<(u8, String)>>,
-    /// Paths in the rotation at the last sample, per end.
-    active: Vec<HashSet<(u8, String)>>,
+    /// What was thought of each path at the last sample, per end.
+    seen: Vec<Vec<Seen>>,
     ports: u8,
+}
+
+/// A path at the last sample.
+#[derive(Clone, Copy)]
+struct Seen {
+    ev: Ev,
+    port: PortNum,
+    /// Taken for bad.
+    bad: bool,
+    /// In the rotation.
+    active: bool,
 }
 
 impl Probe for QueueProbe {
     fn sample(&mut self, id: usize) -> Vec<EndSample> {
         let mut samples = Vec::new();
-        for (((qp, &flow), bad), active) in self
-            .qps
-            .iter()
-            .zip(&self.flows)
-            .zip(&mut self.bad)
-            .zip(&mut self.active)
-        {
+        for ((qp, &flow), seen) in self.qps.iter().zip(&self.flows).zip(&mut self.seen) {
             // An engine that has stopped has nothing to tell.
             let (Ok(query), Ok(paths)) = (qp.query(), qp.paths()) else {
                 continue;
             };
             let mut counts = vec![PathCounts::default(); usize::from(self.ports)];
-            let (mut now, mut active_now) = (HashSet::new(), HashSet::new());
             let mut changes = Vec::new();
-            for path in &paths {
+            for (place, path) in paths.iter().enumerate() {
+                // Another may have come to its place.
+                let before = seen
+                    .get(place)
+                    .filter(|before| (before.ev, before.port) == (path.ev, path.port));
+                let was_bad = before.is_some_and(|before| before.bad);
+                let was_active = before.is_some_and(|before| before.active);
+                let is_bad = path.state == EvState::AssumedBad;
+                // Probes may bring a path back sooner than the next sample: that it left the rotation is seen all the same.
+                let has_left = was_active && !path.active && path.eligible && path.state != EvState::Denied;
+                if (is_bad && !was_bad) || (!is_bad && has_left) {
+                    changes.push(change(path, true, format!("{:?}", path.why)));
+                } else if was_bad && !is_bad {
+                    changes.push(change(path, false, "Probed".to_owned()));
+                }
+                let now = Seen {
+                    ev: path.ev,
+                    port: path.port,
+                    bad: is_bad,
+                    active: path.active,
+                };
+                match seen.get_mut(place) {
+                    Some(place) => *place = now,
+                    None => seen.push(now),
+                }
                 let Some(count) = counts.get_mut(path.port.index()) else {
                     continue;
                 };
-                // Probes may bring a path back sooner than the next sample: that it left the rotation is seen all the same.
-                let key = (path.port.get(), label(path));
-                let is_bad = path.state == EvState::AssumedBad;
-                let has_left = active.contains(&key) && !path.active && path.eligible && path.state != EvState::Denied;
-                if (is_bad && !bad.contains(&key)) || (!is_bad && has_left) {
-                    changes.push(change(&key, path.packets, true, format!("{:?}", path.why)));
-                }
-                if is_bad {
-                    now.insert(key.clone());
-                }
-                if path.active {
-                    active_now.insert(key);
-                }
                 match path.state {
                     EvState::AssumedBad => count.bad += 1,
                     EvState::Denied => count.denied += 1,
@@ -310,9 +322,7 @@ impl Probe for QueueProbe {
                     _ => count.backup += 1,
                 }
             }
-            let back = bad.difference(&now);
-            changes.extend(back.map(|key| change(key, 0, false, "Probed".to_owned())));
-            (*bad, *active) = (now, active_now);
+            seen.truncate(paths.len());
             let named = paths.iter().filter_map(|path| Some((path.name.clone()?, path.packets)));
             samples.push(EndSample {
                 id,
@@ -347,16 +357,11 @@ impl Probe for QueueProbe {
     }
 }
 
-/// Its name, or its entropy value.
-fn label(path: &PathInfo) -> String {
-    path.name.clone().unwrap_or_else(|| path.ev.to_string())
-}
-
-fn change((plane, ev): &(u8, String), packets: u64, bad: bool, why: String) -> PathChange {
+fn change(path: &PathInfo, bad: bool, why: String) -> PathChange {
     PathChange {
-        plane: *plane,
-        ev: ev.clone(),
-        packets,
+        plane: path.port.get(),
+        ev: path.name.clone().unwrap_or_else(|| path.ev.to_string()),
+        packets: if bad { path.packets } else { 0 },
         bad,
         why,
     }

@@ -54,7 +54,7 @@ pub(super) fn run(job: &Job, mover: &mut dyn Mover, start_ns: u64, until: &Until
         },
         moved: Vec::new(),
     };
-    let limit = (job.workload.kind == Kind::Latency).then(|| u64::from(job.workload.repetitions()));
+    let limit = (job.workload.kind == Kind::Latency).then(|| u64::from(job.workload.repetitions(0)));
     match burst {
         _ if stream.lanes.is_empty() => {
             while !until.is_over() {
