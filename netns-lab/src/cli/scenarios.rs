@@ -37,6 +37,9 @@ pub(crate) struct RunArgs {
     /// Run each so many times
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: u32,
+    /// Run a scenario again, at most so many times, whose figures could not be trusted: the machine had no processor time to spare
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    retry: u32,
     /// Seed of data and losses, instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -96,16 +99,25 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, CommandError> {
             } else {
                 name.clone()
             };
-            match run_one(args, name, scenario, round, (&news, &inbox)) {
-                Ok(true) => {}
-                Ok(false) => failed.push(title),
-                Err(Ended::Signal(signal)) => return Ok(128 + signal as u8),
-                Err(Ended::Command(error)) => return Err(error),
-            }
-            // What agents of this run said last is not about the next one.
-            for late in inbox.try_iter() {
-                if let News::Signal(signal) = late {
-                    return Ok(128 + signal as u8);
+            for attempt in 0..=args.retry {
+                let outcome = match run_one(args, name, scenario, round, (&news, &inbox)) {
+                    Ok(outcome) => outcome,
+                    Err(Ended::Signal(signal)) => return Ok(128 + signal as u8),
+                    Err(Ended::Command(error)) => return Err(error),
+                };
+                // What agents of this run said last is not about the next one.
+                for late in inbox.try_iter() {
+                    if let News::Signal(signal) = late {
+                        return Ok(128 + signal as u8);
+                    }
+                }
+                match outcome {
+                    Outcome::Passed => break,
+                    Outcome::Doubtful if attempt < args.retry => {}
+                    Outcome::Doubtful | Outcome::Failed => {
+                        failed.push(title);
+                        break;
+                    }
                 }
             }
         }
@@ -132,14 +144,23 @@ impl<E: Into<CommandError>> From<E> for Ended {
     }
 }
 
-/// Runs one scenario once; true if it passed.
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Passed,
+    Failed,
+    /// The machine spoiled it: nothing is known.
+    Doubtful,
+}
+
+/// Runs one scenario once.
 fn run_one(
     args: &RunArgs,
     name: &str,
     scenario: &Scenario,
     round: u32,
     news: (&mpsc::Sender<News>, &mpsc::Receiver<News>),
-) -> Result<bool, Ended> {
+) -> Result<Outcome, Ended> {
     let directory = args.report.as_deref().map(|top| {
         let name = if args.repeat > 1 {
             format!("{name}.{round}")
@@ -167,7 +188,7 @@ fn run_one(
                 format!("{name}: FAILED: {error}\n")
             };
             output::print(&line);
-            return Ok(false);
+            return Ok(Outcome::Failed);
         }
     };
     let verdict = verdict::judge(&record);
@@ -182,5 +203,9 @@ fn run_one(
             output::print(&format!("  report: {}\n", directory.join("report.html").display()));
         }
     }
-    Ok(verdict.passed)
+    Ok(match (verdict.passed, verdict.doubts.is_empty()) {
+        (true, _) => Outcome::Passed,
+        (false, true) => Outcome::Failed,
+        (false, false) => Outcome::Doubtful,
+    })
 }
