@@ -11,9 +11,10 @@ use netns_lab::Topology;
 use pcap_file::pcap::PcapReader;
 use serde_json::Value;
 
-/// Writes of several sizes in both families and with immediates, as the T0 of plane 1 of a leaf saw them.
+/// Writes of several sizes in both families and with immediates, as the T0 of a leaf saw them. One plane: what went over
+/// another would be missing.
 fn record(file: &Path) -> u64 {
-    let fabric = Fabric::new(&Topology::leaf(2, 2));
+    let fabric = Fabric::new(&Topology::leaf(2, 1));
     let switch = fabric.lab.node("t0.p1").unwrap();
     let capture = switch.capture("h1", file, "udp port 4791").unwrap();
     for (family, pmtu) in [(AddressFamily::V4, 1024), (AddressFamily::V6, 4096)] {
