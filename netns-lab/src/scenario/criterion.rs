@@ -42,7 +42,7 @@ pub(crate) struct Criterion {
     /// `recovery`: the share that has to be reached.
     #[serde(default)]
     pub reaches: Option<f64>,
-    /// `time`: which percentile; default 50.
+    /// `time`, `extra-time`: which percentile; default 50.
     #[serde(default)]
     pub percentile: Option<f64>,
     /// Collectives: only this size; default: the worst of all.

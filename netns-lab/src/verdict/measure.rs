@@ -281,9 +281,10 @@ fn time(record: &Record, criterion: &Criterion, place: usize) -> Measured {
 
 /// How much longer a workload takes than another, in relation to how much longer two others differ.
 fn extra_time(record: &Record, criterion: &Criterion, place: usize) -> Measured {
-    let median = |place| percentile(&times_ms(record, place, None), 50.0).ok_or("there is no message");
-    let named = |name: &Option<String>| median(place_of(record, name.as_deref())?).map_err(str::to_owned);
-    let (far, near) = (median(place)?, named(&criterion.minus)?);
+    let percent = criterion.percentile.unwrap_or(50.0);
+    let time = |place| percentile(&times_ms(record, place, None), percent).ok_or("there is no message");
+    let named = |name: &Option<String>| time(place_of(record, name.as_deref())?).map_err(str::to_owned);
+    let (far, near) = (time(place)?, named(&criterion.minus)?);
     let (base_far, base_near) = (named(&criterion.of)?, named(&criterion.of_minus)?);
     let detail = format!(
         "{:.4} - {:.4} = {:.4} ms; base {:.4} - {:.4} = {:.4} ms",
