@@ -1,10 +1,11 @@
 //! What a run is measured by, and what a file may demand of it.
 
 use crate::fabric::FabricPlan;
-use crate::measure::jain;
+use crate::measure::{FlowPath, jain};
 use crate::run::file::{FileError, Section};
 use crate::run::plan::Plan;
 use crate::world::World;
+use mrc_protocol::EvState;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -346,7 +347,19 @@ fn measure_paths(world: &World, plan: &Plan, metrics: &mut BTreeMap<&'static str
     metrics.insert("bad_paths_used", used().count() as f64);
     let most = used().map(|path| path.sent).max().unwrap_or(0);
     metrics.insert("bad_path_packets", most.into());
-    let kept = used().filter(|path| path.left_ns.is_none()).count();
+    // When many leave at once, some events are lost, and counted as lost (§8.2): the queue pair knows its paths all the same.
+    let has_left = |&(connection, side, ev, port): &FlowPath| {
+        let places = world.hosts.iter().flat_map(|host| host.qps.iter());
+        let states = places
+            .filter(|place| (place.connection, place.side) == (connection, side))
+            .flat_map(|place| place.qp.ev_states());
+        states
+            .filter(|view| (view.entry.ev.0, view.entry.port.get()) == (ev, port))
+            .any(|view| view.state == EvState::AssumedBad)
+    };
+    let kept = (world.measure.watched.iter())
+        .filter(|(name, path)| path.sent > 0 && path.left_ns.is_none() && !has_left(name))
+        .count();
     metrics.insert("bad_paths_kept", kept as f64);
     let late = used().filter_map(|path| {
         path.noticed_ns
