@@ -325,26 +325,15 @@ impl Core {
         }
     }
 
-    /// A window may have opened: some of those that wait for it try. One that makes use of it calls this
-    /// again, so that the window is filled; one that cannot goes to the end of the queue.
+    /// A window may have opened: the one that has waited longest tries. When it has had its turn, this is called again, so that the window is
+    /// filled; who was acknowledged has no precedence.
     pub(super) fn wake_waiting(&mut self, index: u32) {
-        /// More than one, since the first may be held up by something else.
-        const TRIES: usize = 4;
         let Some(flow) = self.flows.get(index) else { return };
         let Some(peer) = self.peers.get(flow.peer) else { return };
-        if flow.waiting.is_empty() || !flow.cc.can_send(peer.resolved) {
+        if !flow.cc.can_send(peer.resolved) {
             return;
         }
-        // With nothing in flight there will be no acknowledgement to wake the others.
-        let tries = if flow.cc.inflight_packets() == 0 {
-            flow.waiting.len()
-        } else {
-            TRIES
-        };
-        for _ in 0..tries {
-            let Some(key) = self.flows.get_mut(index).and_then(|flow| flow.waiting.pop_front()) else {
-                return;
-            };
+        if let Some(key) = self.flows.get_mut(index).and_then(|flow| flow.waiting.pop_front()) {
             if let Some(Some(slot)) = self.qps.get_mut(key as usize) {
                 slot.lists.waits_for_window = false;
             }

@@ -172,14 +172,19 @@ impl Core {
     pub(super) fn end_batch(&mut self, now: Instant) {
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
-            let after = self.with_qp(key, now, |slot, _| {
+            let after = self.visit(key, now, |slot, _| {
                 slot.lists.touched = false;
                 slot.qp.end_of_batch(now);
                 slot.connection
             });
-            let Some(Some(connection)) = after else { continue };
-            self.wake_waiting(connection.flow);
-            self.probe_reverse(key, connection.peer, now);
+            // Those that wait for the window come first: it is the acknowledged one that would have all of it, again and again.
+            if let Some(Some(connection)) = after {
+                self.wake_waiting(connection.flow);
+            }
+            self.make_ready(key);
+            if let Some(Some(connection)) = after {
+                self.probe_reverse(key, connection.peer, now);
+            }
         }
         self.touched = touched;
     }

@@ -203,8 +203,9 @@ fn serve(core: &mut Core, ports: &mut [Box<dyn Port>], room: &mut Room, key: u32
         let usable = takes.intersection(peer.resolved);
         let next = core.visit(key, now, |slot, cx| slot.qp.poll_transmit(cx, usable));
         let Some(Some(transmit)) = next else {
-            let content = core.park(key, connection.peer, connection.flow, takes);
-            if content || served.packets > 0 {
+            // One that waits again at the end of the queue, and has sent nothing, ends it: else all would ask for ever.
+            let waits = core.park(key, connection.peer, connection.flow, takes);
+            if !waits || served.packets > 0 {
                 core.wake_waiting(connection.flow);
             }
             return served;
@@ -337,25 +338,23 @@ fn count(core: &mut Core, key: u32, transmit: &Transmit, len: usize) {
 }
 
 impl Core {
-    /// It has nothing to send now: notes what it may be waiting for. True if it has no data that waits.
+    /// It has nothing to send now: notes what it may be waiting for. True if that is the window.
     fn park(&mut self, key: u32, peer: u32, flow: u32, with_room: PortSet) -> bool {
         let Some(Some(slot)) = self.qps.get_mut(key as usize) else {
-            return true;
+            return false;
         };
         let (Some(peer), Some(flow)) = (self.peers.get(peer), self.flows.get_mut(flow)) else {
-            return true;
+            return false;
         };
         let usable = self.up.intersection(peer.resolved);
         // Control packets wait for room, too.
         if !usable.difference(with_room).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_room, true) {
             self.waiting_for_room.push_back(key);
         }
-        if !slot.qp.has_data() {
-            return true;
-        }
-        if !usable.difference(flow.cc.room()).is_empty() && !std::mem::replace(&mut slot.lists.waits_for_window, true) {
+        let waits = slot.qp.has_data() && !usable.difference(flow.cc.room()).is_empty();
+        if waits && !std::mem::replace(&mut slot.lists.waits_for_window, true) {
             flow.waiting.push_back(key);
         }
-        false
+        waits
     }
 }

@@ -126,7 +126,11 @@ impl Fabric {
     }
 
     fn with_mtu(planes: u8, mtu: u32) -> Fabric {
-        let ([a, b], links) = devices(planes, mtu, [config(1), config(2)]);
+        Fabric::with_configs(planes, mtu, [config(1), config(2)])
+    }
+
+    fn with_configs(planes: u8, mtu: u32, configs: [EngineConfig; 2]) -> Fabric {
+        let ([a, b], links) = devices(planes, mtu, configs);
         Fabric {
             a: Host::new(a),
             b: Host::new(b),

@@ -264,3 +264,31 @@ fn a_plane_that_goes_and_comes_back_costs_no_error() {
     }
     assert_eq!(fabric.b.region.to_vec(0, data.len()).unwrap(), data);
 }
+
+// protocol.md §10.6: acknowledgements open the window that all share, and not only for whom they acknowledge.
+#[test]
+fn queue_pairs_that_share_a_small_window_share_it_evenly() {
+    const WRITES: u64 = 40;
+    const LEN: usize = 1 << 18;
+    let narrow = EngineConfig {
+        window_packets: 8,
+        ..config(1)
+    };
+    let fabric = Fabric::with_configs(1, 9000, [narrow, config(2)]);
+    let qps: Vec<_> = (0..4).map(|_| fabric.connected()).collect();
+    let piece = fabric.a.region.slice(0..LEN).unwrap();
+    // The first has the whole window before the others begin.
+    for (number, (qp, _)) in (0..).zip(&qps) {
+        for _ in 0..WRITES {
+            qp.post_write(&SendRequest::write(number, piece.clone(), fabric.b.region.remote()))
+                .unwrap();
+        }
+    }
+    let mut done = [0; 4];
+    while done[0] < WRITES {
+        let wc = fabric.a.completion();
+        assert!(wc.is_ok(), "{wc:?}");
+        done[wc.wr_id as usize] += 1;
+    }
+    assert!(done.iter().all(|writes| *writes > WRITES / 4), "{done:?}");
+}

@@ -208,7 +208,11 @@ fn engines(directory: &Path) -> Result<Vec<Engine>, LiveError> {
 }
 
 fn ask(mut stream: &UnixStream, request: &Request) -> Result<(), LiveError> {
-    writeln!(stream, "{} {request}", control::CAPTURE).map_err(LiveError::Silent)?;
+    match writeln!(stream, "{} {request}", control::CAPTURE) {
+        // Who refuses somebody says so at once, and hangs up: what it said is there all the same.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        sent => sent.map_err(LiveError::Silent)?,
+    }
     // Not more than the line: what follows is the capture.
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while answer.last() != Some(&b'\n') && answer.len() < control::LONGEST_LINE {
