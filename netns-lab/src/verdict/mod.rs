@@ -55,18 +55,19 @@ pub(crate) fn judge(record: &Record) -> Verdict {
             .iter()
             .map(|criterion| finding(record, criterion)),
     );
-    let mut doubts = record.doubts.clone();
-    doubts.extend(trust::doubts(record));
-    if let Some(reference) = &record.reference {
-        doubts.extend(
-            trust::doubts(reference)
-                .into_iter()
-                .map(|doubt| format!("the reference: {doubt}")),
-        );
+    let reference = record.reference.as_deref();
+    if let Some(reference) = reference {
         findings.extend((0..reference.workloads.len()).filter_map(|place| soundness(reference, place)));
     }
+    let holds = findings.iter().all(|finding| finding.holds);
+    let mut doubts = record.doubts.clone();
+    doubts.extend(trust::doubts(record, holds));
+    if let Some(reference) = reference {
+        let of_reference = trust::doubts(reference, holds);
+        doubts.extend(of_reference.into_iter().map(|doubt| format!("the reference: {doubt}")));
+    }
     Verdict {
-        passed: doubts.is_empty() && findings.iter().all(|finding| finding.holds),
+        passed: doubts.is_empty() && holds,
         findings,
         doubts,
     }
