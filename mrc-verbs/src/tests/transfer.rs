@@ -280,7 +280,7 @@ fn queue_pairs_that_share_a_small_window_share_it_evenly() {
     // The first has the whole window before the others begin.
     for (number, (qp, _)) in (0..).zip(&qps) {
         for _ in 0..WRITES {
-            qp.post_write(&SendRequest::write(number, piece.clone(), fabric.b.region.remote()))
+            qp.post_write(&SendRequest::write(number, piece, fabric.b.region.remote()))
                 .unwrap();
         }
     }
