@@ -81,30 +81,6 @@ pub(crate) enum Choice {
     Wait(Option<Instant>),
 }
 
-/// Lets the planes take turns in a random order, in the same turns round after round. The packets of a small message then leave over as
-/// many planes as there are, and none waits behind another on its link while the next link is idle.
-fn take_turns(order: &mut [EvIndex], port: impl Fn(EvIndex) -> PortNum) {
-    let mut met = PortSet::EMPTY;
-    for &index in order.iter() {
-        met.insert(port(index));
-    }
-    let planes = met.len();
-    let mut first_round = PortSet::EMPTY;
-    for at in 0..order.len() {
-        let fits = |index| match at.checked_sub(planes) {
-            Some(before) => port(index) == port(order[before]),
-            None => !first_round.contains(port(index)),
-        };
-        // A plane that has fewer paths than others drops out of the later rounds.
-        if let Some(other) = (at..order.len()).find(|&other| fits(order[other])) {
-            order.swap(at, other);
-        }
-        if at < planes {
-            first_round.insert(port(order[at]));
-        }
-    }
-}
-
 impl PathSet {
     /// Draws a new order, so that queue pairs do not march in step (MRC 1.0 §9.3.1).
     pub(super) fn shuffle(&mut self) {
@@ -112,7 +88,6 @@ impl PathSet {
         for at in (1..order.len()).rev() {
             order.swap(at, below(&mut self.rng, at + 1));
         }
-        take_turns(order, |index| self.paths[usize::from(index)].port);
         for (slot, &index) in order.iter().enumerate() {
             self.paths[usize::from(index)].slot = Some(slot as u16);
         }

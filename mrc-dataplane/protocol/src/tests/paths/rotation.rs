@@ -30,18 +30,6 @@ fn every_active_path_has_one_turn_per_pass_and_the_order_changes() {
     }
 }
 
-// protocol.md §8.3. What waits behind a packet of its own message on one link, while another link is idle, comes late.
-#[test]
-fn packets_in_a_row_leave_over_all_planes_in_turn() {
-    let (mut a, _) = setup(4, 8, 32, 4).pair();
-    a.post(write(0, 96 * 4096, 0));
-    let ports: Vec<u8> = a.poll_all().iter().map(|wire| wire.sent.port.get()).collect();
-    assert!(ports.len() >= 64);
-    for round in ports.chunks_exact(4) {
-        assert_eq!(round, &ports[..4], "{ports:?}");
-    }
-}
-
 #[test]
 fn queue_pairs_do_not_march_in_step() {
     let order = |qpn: u32| {
