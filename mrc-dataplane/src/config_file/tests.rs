@@ -18,6 +18,7 @@ ev_layout = "port_hi"
 threads = 2
 fabric_trims = true
 window_packets = 100
+spin_ns = 7000
 ev_profile = "auto"
 cc_profile = "lab"
 dscps = { control = 40, trimmable = false, trimmable_retx = false }
@@ -94,6 +95,7 @@ fn everything_can_be_said() {
         .collect();
     assert_eq!(ports, [(0, Some(200_000_000)), (3, None)]);
     assert_eq!((config.udp_port, config.threads, config.window_packets), (4792, 2, 100));
+    assert_eq!(config.spin_ns, 7000);
     assert!(config.fabric_trims && config.ev_layout == EvLayout::PortHigh);
     assert_eq!((config.dscps.control, config.dscps.trimmable), (40, None));
 

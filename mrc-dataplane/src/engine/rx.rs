@@ -180,11 +180,9 @@ impl Core {
             // Those that wait for the window come first: it is the acknowledged one that would have all of it, again and again.
             if let Some(Some(connection)) = after {
                 self.wake_waiting(connection.flow);
-            }
-            self.make_ready(key);
-            if let Some(Some(connection)) = after {
                 self.probe_reverse(key, connection.peer, now);
             }
+            self.make_ready(key);
         }
         self.touched = touched;
     }

@@ -99,26 +99,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, CommandError> {
             } else {
                 name.clone()
             };
-            for attempt in 0..=args.retry {
-                let outcome = match run_one(args, name, scenario, round, (&news, &inbox)) {
-                    Ok(outcome) => outcome,
-                    Err(Ended::Signal(signal)) => return Ok(128 + signal as u8),
-                    Err(Ended::Command(error)) => return Err(error),
-                };
-                // What agents of this run said last is not about the next one.
-                for late in inbox.try_iter() {
-                    if let News::Signal(signal) = late {
-                        return Ok(128 + signal as u8);
-                    }
-                }
-                match outcome {
-                    Outcome::Passed => break,
-                    Outcome::Doubtful if attempt < args.retry => {}
-                    Outcome::Doubtful | Outcome::Failed => {
-                        failed.push(title);
-                        break;
-                    }
-                }
+            match run_until_trusted(args, name, scenario, round, (&news, &inbox)) {
+                Ok(true) => {}
+                Ok(false) => failed.push(title),
+                Err(Ended::Signal(signal)) => return Ok(128 + signal as u8),
+                Err(Ended::Command(error)) => return Err(error),
             }
         }
     }
@@ -141,6 +126,30 @@ enum Ended {
 impl<E: Into<CommandError>> From<E> for Ended {
     fn from(error: E) -> Ended {
         Ended::Command(error.into())
+    }
+}
+
+/// Runs one scenario, and again while its figures cannot be trusted, as often as is allowed; true if it passed.
+fn run_until_trusted(
+    args: &RunArgs,
+    name: &str,
+    scenario: &Scenario,
+    round: u32,
+    (news, inbox): (&mpsc::Sender<News>, &mpsc::Receiver<News>),
+) -> Result<bool, Ended> {
+    let mut left = args.retry;
+    loop {
+        let outcome = run_one(args, name, scenario, round, (news, inbox))?;
+        // What agents of this run said last is not about the next one.
+        for late in inbox.try_iter() {
+            if let News::Signal(signal) = late {
+                return Err(Ended::Signal(signal));
+            }
+        }
+        if outcome != Outcome::Doubtful || left == 0 {
+            return Ok(outcome == Outcome::Passed);
+        }
+        left -= 1;
     }
 }
 
